@@ -1,0 +1,73 @@
+-- Changes a bucket for every process at once, and tells the workers to look again.
+--
+-- KEYS[1]  gate hash
+-- ARGV[1]  now in µs, '' for the server's time
+-- ARGV[2]  'pause' · 'resume' · 'block' · 'unblock' · 'set' · 'unset' · 'clear'
+-- ARGV[3]  pause, block, set: duration in µs ('' = until changed) · clear: ms for which outcomes are kept
+-- ARGV[4]  pause, block: reason · set: JSON of the changed policy fields · clear: the outcome, JSON
+-- Reply    { 'OK', now, until in µs or 0, { dropped… } } or { 'UNDECLARED' }
+-- O(1); clear: O(waiting)
+--- @include "gate"
+--- @include "wake"
+--- @include "drop"
+local now = clock(ARGV[1])
+local g = load(now)
+if not g then return { 'UNDECLARED' } end
+local op, duration, dropped, till = ARGV[2], tonumber(ARGV[3]), {}, 0
+local FOREVER = 9007199254740991
+
+-- The old schedule may reach far ahead (1/h) or be too dense; the new spacing counts from the last slot.
+local function reschedule()
+  local before = g
+  g = load(now)
+  if before.spacing ~= g.spacing or before.tau ~= g.tau then
+    g.tat = math.max(before.last + g.spacing, math.min(before.tat, now + g.spacing))
+    g.dirty = true
+  end
+end
+
+local function setPolicy(patch, expires)
+  local override = cjson.decode(call('HGET', KEYS[1], 'override') or '{}')
+  for name, value in pairs(patch) do override[name] = value end
+  call('HSET', KEYS[1], 'override', cjson.encode(override), 'overrideUntil', expires and micros(expires) or '0')
+  writePolicy(patch)
+end
+
+if op == 'pause' then
+  till = math.max(g.pausedUntil, duration and now + duration or FOREVER)
+  call('HSET', KEYS[1], 'pausedUntil', micros(till), 'pauseReason', ARGV[4])
+  -- No credit is saved up while the gate is closed: reopening releases no burst.
+  if duration then
+    g.tat = math.max(g.tat, till + g.tau)
+    g.dirty = true
+  end
+elseif op == 'resume' then
+  call('HDEL', KEYS[1], 'pausedUntil', 'pauseReason')
+  g.tat = math.max(math.min(g.tat, math.max(now, g.last + g.spacing) + g.tau), now + g.tau)
+  g.dirty = true
+elseif op == 'block' then
+  till = duration and now + duration or FOREVER
+  call('HSET', KEYS[1], 'blockedUntil', micros(till), 'blockReason', ARGV[4])
+elseif op == 'unblock' then
+  call('HDEL', KEYS[1], 'blockedUntil', 'blockReason')
+elseif op == 'set' then
+  till = duration and now + duration or 0
+  setPolicy(cjson.decode(ARGV[4]), duration and till or nil)
+  reschedule()
+elseif op == 'unset' then
+  if call('HEXISTS', KEYS[1], 'override') == 1 then endOverride() end
+  reschedule()
+elseif op == 'clear' then
+  while true do
+    local id = call('RPOP', base .. 'wait')
+    if not id then break end
+    local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
+    leave(g, job)
+    if job[1] then dropped[#dropped + 1] = { 'cleared', unpack(discard(id, job[1], job[2], ARGV[4], duration)) } end
+  end
+end
+-- Whoever sleeps until the old slot must look again.
+giveTurn(g, '', now, 0)
+save(g)
+call('PUBLISH', prefix .. ':wake', bucket)
+return { 'OK', micros(now), micros(till), dropped }

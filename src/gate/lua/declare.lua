@@ -1,0 +1,17 @@
+-- Writes the declared policy of a bucket. A policy set by `limit().set()` stays in force over it.
+--
+-- KEYS[1]  gate hash
+-- ARGV[1]  policy, a JSON object of the flat fields limit, per, burst, late, rules, capacity, overflow, concurrency, cluster
+-- Reply    1
+-- O(1)
+--- @include "gate"
+local declared = cjson.decode(ARGV[1])
+call('HSET', KEYS[1], 'declared', ARGV[1])
+local override = call('HGET', KEYS[1], 'override')
+if override then
+  for name, value in pairs(cjson.decode(override)) do declared[name] = value end
+end
+writePolicy(declared)
+-- Nobody here listens to BullMQ's event stream; it is kept just long enough for a look by hand.
+call('HSET', base .. 'meta', 'opts.maxLenEvents', 16)
+return 1

@@ -1,0 +1,33 @@
+-- Takes a slot for a call that is out of the queue already: a further attempt, or a start that came too late.
+--
+-- KEYS[1]  gate hash
+-- ARGV[1]  now in µs, '' for the server's time
+-- ARGV[2]  id of the call
+-- ARGV[3]  'next': reserve, giving back ARGV[4] first · 'confirm': keep slot ARGV[4] unless a pause, block or tighter
+--          rate has come over it, else reserve anew · 'return': give back ARGV[4]
+-- ARGV[4]  slot held so far in µs, or ''
+-- ARGV[5]  latest useful start in µs, or ''
+-- Reply    { 'OK', now, slot, lateness in µs } · { 'EXPIRED', now } · { 'UNDECLARED' }
+-- O(rules · log log-size)
+--- @include "gate"
+local now = clock(ARGV[1])
+local g = load(now)
+if not g then return { 'UNDECLARED' } end
+local id, mode, held, deadline = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+
+if mode == 'confirm' and math.max(g.pausedUntil, g.blockedUntil) <= held then
+  return { 'OK', micros(now), micros(held), g.late }
+end
+if held then giveBack(g, held, id) end
+if mode == 'return' then
+  save(g)
+  return { 'OK', micros(now), '0', g.late }
+end
+local slot = nextSlot(g, now)
+if deadline and slot > deadline then
+  save(g)
+  return { 'EXPIRED', micros(now) }
+end
+reserve(g, slot, id, false)
+save(g)
+return { 'OK', micros(now), micros(slot), g.late }

@@ -1,0 +1,139 @@
+import { InvalidCallError, QueueFullError } from "../errors.js";
+import type { BucketRef } from "../limits/define.js";
+import { admit } from "../queue/admit.js";
+import { type CallInit, encodeRequest, readHeaders } from "../queue/call.js";
+import { newId } from "../queue/ids.js";
+import type { Context } from "../redis/context.js";
+import { PendingTicket, type Ticket } from "./ticket.js";
+
+/** One call of `enqueueMany`. */
+export interface CallInput extends CallInit {
+  readonly url: string | URL;
+}
+
+export interface EnqueueManyOptions {
+  /**
+   * `"all"`: none is accepted unless all are; they must share one bucket. `"fit"`: as many as there is room for, in
+   * order; what follows in the same bucket is refused.
+   *
+   * @default "all"
+   */
+  readonly mode?: "all" | "fit";
+}
+
+export interface EnqueuedMany {
+  /** Tickets of the accepted calls, in the order given. */
+  readonly tickets: readonly Ticket[];
+  /** The calls that found no room, in the order given. Empty with mode "all". */
+  readonly refused: readonly CallInput[];
+}
+
+interface Prepared {
+  readonly input: CallInput;
+  readonly ref: BucketRef;
+  readonly id: string;
+  readonly data: string;
+}
+
+/** Most calls that one script adds: Redis serves nobody else meanwhile. */
+const MOST = 10_000;
+const CHUNK = 500;
+
+async function prepare(context: Context, input: CallInput): Promise<Prepared> {
+  const headers = readHeaders(input.headers);
+  const ref = context.session.limits.match(input.url, { method: input.method, headers });
+  const request = await encodeRequest(new URL(input.url), input, headers, ref.limit.maxRequestBytes);
+  return { input, ref, id: newId(), data: JSON.stringify(request) };
+}
+
+/** The tickets of what was accepted: the first so many calls. */
+async function add(
+  { context, closing }: Door,
+  ref: BucketRef,
+  calls: readonly Prepared[],
+  mode: "all" | "fit",
+): Promise<Ticket[]> {
+  const admission = { kind: "request", calls, mode, maxWaitMs: ref.limit.maxWaitMs, horizon: 0 } as const;
+  const admitted = await admit(context, ref, admission);
+  if (admitted.granted) throw new Error("A durable call cannot be granted at once");
+  const { count, firstAt, lastAt } = admitted;
+  const step = count > 1 ? (lastAt - firstAt) / (count - 1) : 0;
+  return calls.slice(0, count).map(({ id }, i) => {
+    const expectedAt = new Date((firstAt + i * step) / 1000);
+    return new PendingTicket(context, ref, id, closing, expectedAt);
+  });
+}
+
+/** What the durable door needs of its client. */
+interface Door {
+  readonly context: Context;
+  readonly closing: AbortSignal;
+}
+
+export async function enqueue(door: Door, input: CallInput): Promise<Ticket> {
+  const call = await prepare(door.context, input);
+  const [ticket] = await add(door, call.ref, [call], "all");
+  if (ticket === undefined) throw new Error("Expected one ticket for one call");
+  return ticket;
+}
+
+/** @throws whatever {@link enqueue} throws; with mode "all" nothing has been stored then. */
+export async function enqueueMany(
+  door: Door,
+  inputs: readonly CallInput[],
+  { mode = "all" }: EnqueueManyOptions = {},
+): Promise<EnqueuedMany> {
+  if (mode !== "all" && mode !== "fit") {
+    throw new InvalidCallError(`Expected mode to be "all" or "fit", got ${String(mode)}`);
+  }
+  const calls = await Promise.all(inputs.map((input) => prepare(door.context, input)));
+  const buckets = new Map<string, Prepared[]>();
+  for (const call of calls) {
+    const others = buckets.get(call.ref.bucket);
+    if (others === undefined) buckets.set(call.ref.bucket, [call]);
+    else others.push(call);
+  }
+  if (mode === "all") return addAll(door, calls, buckets.size);
+  const tickets = new Map<Prepared, Ticket>();
+  for (const sharing of buckets.values()) await fill(door, sharing, tickets);
+  return {
+    tickets: calls.flatMap((call) => tickets.get(call) ?? []),
+    refused: calls.filter((call) => !tickets.has(call)).map(({ input }) => input),
+  };
+}
+
+async function addAll(door: Door, calls: readonly Prepared[], buckets: number): Promise<EnqueuedMany> {
+  const [first] = calls;
+  if (first === undefined) return { tickets: [], refused: [] };
+  if (calls.length > MOST) throw new InvalidCallError(`Expected at most ${MOST} calls at once, got ${calls.length}`);
+  if (buckets > 1) {
+    throw new InvalidCallError(
+      'Calls to several buckets cannot be accepted as one: use mode "fit", or a call for each',
+    );
+  }
+  return { tickets: await add(door, first.ref, calls, "all"), refused: [] };
+}
+
+/** Adds calls of one bucket, some at a time, until one finds no room. */
+async function fill(door: Door, calls: readonly Prepared[], tickets: Map<Prepared, Ticket>): Promise<void> {
+  for (let at = 0; at < calls.length; at += CHUNK) {
+    const chunk = calls.slice(at, at + CHUNK);
+    const [first] = chunk;
+    if (first === undefined) return;
+    const added = await addSome(door, first.ref, chunk);
+    for (const [i, ticket] of added.entries()) {
+      const call = chunk[i];
+      if (call !== undefined) tickets.set(call, ticket);
+    }
+    if (added.length < chunk.length) return;
+  }
+}
+
+async function addSome(door: Door, ref: BucketRef, chunk: readonly Prepared[]): Promise<Ticket[]> {
+  try {
+    return await add(door, ref, chunk, "fit");
+  } catch (error) {
+    if (error instanceof QueueFullError) return [];
+    throw error;
+  }
+}

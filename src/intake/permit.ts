@@ -1,0 +1,65 @@
+import { ClosedError } from "../errors.js";
+import { awaitSlot, horizonOf } from "../gate/slot.js";
+import type { BucketRef } from "../limits/define.js";
+import { PERMIT_MAX_WAIT_MS } from "../limits/options.js";
+import { admit } from "../queue/admit.js";
+import { newId } from "../queue/ids.js";
+import type { Context } from "../redis/context.js";
+import { fly, type Grant } from "./flight.js";
+import { type PermitOptions, type Wait, waitInQueue } from "./wait.js";
+
+/** Leave to start now. */
+export interface Permit {
+  readonly id: string;
+  /** Whether it counts among the calls in flight. */
+  readonly counted: boolean;
+  /** The flight is over: makes room where the limit has a `concurrency`. */
+  release(): void;
+}
+
+/**
+ * Waits in the bucket's FIFO for a slot, and returns when it has come.
+ *
+ * @throws {QueueFullError} @throws {BlockedError} @throws {WaitExceededError} @throws {RedisUnavailableError}
+ * @throws the signal's reason; the place in the queue is freed at once.
+ */
+export async function acquire(context: Context, ref: BucketRef, options: PermitOptions): Promise<Permit> {
+  options.signal?.throwIfAborted();
+  if (options.closing.aborted) throw new ClosedError();
+  const { session } = context;
+  // A permit that must wait belongs to a process that is seen to be alive.
+  await session.visible();
+  const maxWaitMs = ref.limit.maxWaitMs ?? PERMIT_MAX_WAIT_MS;
+  const until = performance.now() + maxWaitMs;
+  const { id, grant } = await request(context, ref, { ...options, maxWaitMs, until });
+  const release = grant.counted ? fly(context, ref, id) : (): void => {};
+  try {
+    const deadline = session.clock.now() + (until - performance.now()) * 1000;
+    await awaitSlot(
+      context,
+      { ref, id, deadline, signal: joined(options) },
+      { at: grant.slot, lateness: grant.lateness },
+    );
+    return { id, counted: grant.counted, release };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+const joined = ({ signal, closing }: PermitOptions): AbortSignal =>
+  signal === undefined ? closing : AbortSignal.any([signal, closing]);
+
+/** Asks until there is a grant. A permit that was lost (with the server's memory, or the connection) is asked anew. */
+async function request(context: Context, ref: BucketRef, wait: Wait): Promise<{ id: string; grant: Grant }> {
+  for (;;) {
+    const id = newId();
+    const maxWaitMs = Math.max(1, wait.until - performance.now());
+    const calls = [{ id, data: "{}" }];
+    const horizon = horizonOf(context);
+    const admitted = await admit(context, ref, { kind: "permit", calls, mode: "all", maxWaitMs, horizon });
+    if (admitted.granted) return { id, grant: admitted };
+    const grant = await waitInQueue(context, ref, id, wait, admitted.attended);
+    if (grant !== "lost") return { id, grant };
+  }
+}

@@ -1,0 +1,120 @@
+import { ClosedError, RedisUnavailableError, UnknownCallError } from "../errors.js";
+import type { BucketRef } from "../limits/define.js";
+import { notifyDropped } from "../queue/dropped.js";
+import { ticketId } from "../queue/ids.js";
+import { type CallResult, outcomes, settle } from "../queue/outcome.js";
+import type { Context } from "../redis/context.js";
+import type { Message } from "../redis/mailbox.js";
+import { bytes, list, text, texts } from "../redis/reply.js";
+
+/** A durable call that was accepted. */
+export interface Ticket {
+  /** Enough to await or read the result in any process: `client.ticket(id)`. */
+  readonly id: string;
+  /**
+   * When the call will start, as far as a fixed leak can tell: from the calls before it, the rate, the rules and
+   * pauses. Undefined for a ticket made from an id.
+   */
+  readonly expectedAt: Date | undefined;
+  /**
+   * Waits for the response. Statuses are not errors here, except those that the limit's `retry` counts as failures.
+   *
+   * @throws {UpstreamError} when all attempts failed; {MaybeSentError}, {WaitExceededError}, {QueueFullError} (dropped
+   *   as the oldest), {CancelledError} as their names say; {UnknownCallError} when the result is no longer kept.
+   * @throws the signal's reason; the call itself goes on.
+   */
+  result(options?: { readonly signal?: AbortSignal }): Promise<CallResult>;
+  /** Takes the call out of the queue. False when it is too late: it is being sent, or has ended. */
+  cancel(): Promise<boolean>;
+}
+
+/** A message can be lost with a connection; the result itself cannot. */
+const LOOK_AGAIN_MS = 5000;
+const REGISTERED_MS = 60_000;
+
+export class PendingTicket implements Ticket {
+  readonly id: string;
+  readonly expectedAt: Date | undefined;
+  readonly #context: Context;
+  readonly #ref: BucketRef;
+  readonly #callId: string;
+  readonly #closing: AbortSignal;
+
+  constructor(context: Context, ref: BucketRef, callId: string, closing: AbortSignal, expectedAt?: Date) {
+    this.id = ticketId(ref.bucket, callId);
+    this.expectedAt = expectedAt;
+    this.#context = context;
+    this.#ref = ref;
+    this.#callId = callId;
+    this.#closing = closing;
+  }
+
+  async result({ signal }: { readonly signal?: AbortSignal } = {}): Promise<CallResult> {
+    signal?.throwIfAborted();
+    return new Promise<CallResult>((resolve, reject) => {
+      let settled = false;
+      const settleWith = (end: () => void): void => {
+        if (settled) return;
+        settled = true;
+        clearInterval(timer);
+        stopReceiving();
+        signal?.removeEventListener("abort", onAbort);
+        this.#closing.removeEventListener("abort", onClose);
+        end();
+      };
+      const onAbort = (): void => settleWith(() => reject(signal?.reason));
+      const onClose = (): void => settleWith(() => reject(new ClosedError()));
+      const onResult = (outcome: string, body: Buffer): void =>
+        settleWith(() => {
+          try {
+            resolve(settle(this.id, outcome, body));
+          } catch (error) {
+            reject(error);
+          }
+        });
+      const look = (): void => {
+        this.#look().then(
+          (found) => found !== undefined && onResult(found.outcome, found.body),
+          (error: unknown) => {
+            // While Redis is away there is nothing to say yet; the caller's signal bounds the wait.
+            if (error instanceof RedisUnavailableError) this.#context.report.connection(error);
+            else settleWith(() => reject(error));
+          },
+        );
+      };
+      const onMessage = (message: Message): void => {
+        if (message.type !== "done") return;
+        if (message.body === undefined) look();
+        else onResult(message.outcome, message.body);
+      };
+      const stopReceiving = this.#context.mailbox.receive(this.#callId, onMessage);
+      const timer = setInterval(look, LOOK_AGAIN_MS);
+      signal?.addEventListener("abort", onAbort, { once: true });
+      this.#closing.addEventListener("abort", onClose, { once: true });
+      if (this.#closing.aborted) onClose();
+      else look();
+    });
+  }
+
+  async #look(): Promise<{ outcome: string; body: Buffer } | undefined> {
+    const { session } = this.#context;
+    const reply = await session.runBuffer(this.#ref, "await", [this.#callId, session.address, REGISTERED_MS]);
+    const state = text(reply[0]);
+    if (state === "UNKNOWN") throw new UnknownCallError(this.id);
+    return state === "DONE" ? { outcome: text(reply[1]), body: bytes(reply[2]) } : undefined;
+  }
+
+  async cancel(): Promise<boolean> {
+    const { limit } = this.#ref;
+    const outcome = outcomes.cancelled(limit.name, "The call was cancelled before it was sent");
+    const reply = await this.#context.session.run(this.#ref, "cancel", [
+      "",
+      this.#callId,
+      limit.keepResultsMs,
+      outcome,
+    ]);
+    if (text(reply[0]) !== "CANCELLED") return false;
+    notifyDropped(this.#context, this.#ref, ["cancelled", ...texts(list(reply[2]))]);
+    return true;
+  }
+}

@@ -1,0 +1,212 @@
+import type { Duration } from "./duration.js";
+import type { ParsedRate, Rate, Rule } from "./rate.js";
+
+/** What to do with a call that finds its bucket full: refuse it, or drop the oldest waiting call to make room. */
+export type Overflow = "reject" | "drop-oldest";
+
+/** The request that a `key` function looks at. */
+export interface LimitRequest {
+  readonly url: URL;
+  readonly method: string;
+  readonly headers: Headers;
+}
+
+/** What a `headers` function may return: anything that `new Headers()` takes. */
+export type HeadersSource = Headers | Record<string, string> | [string, string][];
+
+/** The part of a limit that lives in Redis: it holds for every process, and can be changed while they run. */
+export interface PolicyOptions {
+  /**
+   * The leak rate: so many starts in a period, shared by all processes. `"10/s"`, `"600/m"`, `"5/10s"`, or
+   * `{ limit: 5, per: "10s" }`. Starts are spread evenly over the period.
+   *
+   * @throws {InvalidLimitError} unless it is 1 to 1,000,000 in 1 ms to 366 days, and at most 1,000,000 a second.
+   */
+  readonly rate: Rate;
+  /**
+   * How many calls may start at once after the bucket stood idle; the rate holds again behind them.
+   * A positive integer, at most 1,000,000.
+   *
+   * @default 1
+   */
+  readonly burst?: number;
+  /**
+   * Further windows that must all hold, in the form of `rate`: `["20/m", "200/h", "800/d"]`. Each is strict: never
+   * more starts than that in any window of that length.
+   *
+   * @default []
+   */
+  readonly rules?: readonly Rule[];
+  /**
+   * How many accepted calls may wait for their first attempt. A positive integer. One more is handled by `overflow`.
+   *
+   * @default 1000
+   */
+  readonly capacity?: number;
+  /**
+   * What happens to a call that finds the bucket full: `"reject"` fails it with `ERR_QUEUE_FULL`; `"drop-oldest"`
+   * accepts it and fails the call that waited longest with `ERR_QUEUE_FULL`.
+   *
+   * @default "reject"
+   */
+  readonly overflow?: Overflow;
+  /**
+   * How many calls may be in flight at once, counted over all processes. A positive integer.
+   *
+   * @default unlimited
+   */
+  readonly concurrency?: number;
+  /**
+   * How late a start may be. A slot that is missed by more is given up and another one reserved; starts are spaced by
+   * (period + lateness) / limit, so that no window of the period ever holds more starts than the rate allows. `0` asks
+   * for the exact average rate instead, without that guarantee. A duration up to 60 s, or 0.
+   *
+   * @default "10ms"
+   */
+  readonly lateness?: Duration;
+}
+
+/** When and how often a durable call (`enqueue`) that failed is sent again. Every attempt waits for a slot. */
+export interface RetryOptions {
+  /**
+   * Attempts in all, the first one included: an integer from 1 to 100.
+   *
+   * @default 3
+   */
+  readonly attempts?: number;
+  /**
+   * The wait before the second attempt: a duration up to 24 days.
+   *
+   * @default "500ms"
+   */
+  readonly minBackoff?: Duration;
+  /**
+   * The longest wait between two attempts: a duration up to 24 days, not below `minBackoff`.
+   *
+   * @default "30s", or `minBackoff` if that is longer
+   */
+  readonly maxBackoff?: Duration;
+  /**
+   * By how much each wait is longer than the one before: a number from 1 to 100.
+   *
+   * @default 2
+   */
+  readonly factor?: number;
+  /**
+   * Response statuses that are tried again: integers from 400 to 599.
+   *
+   * @default [408, 429, 500, 502, 503, 504]
+   */
+  readonly statuses?: readonly number[];
+  /**
+   * Methods that are tried again. The default is the idempotent ones (RFC 9110, 9.2.2), which do no harm when the
+   * server got the first attempt after all.
+   *
+   * @default ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"]
+   */
+  readonly methods?: readonly string[];
+}
+
+/**
+ * The options of one limit, as {@link defineLimits} takes them.
+ *
+ * A wrong or unknown option throws `InvalidLimitError` (`ERR_INVALID_LIMIT`), which names the option, what was
+ * expected and what was got.
+ */
+export interface LimitOptions extends PolicyOptions {
+  /**
+   * How long a call may wait for its slot before it fails with `ERR_WAIT_EXCEEDED`. A duration up to 366 days.
+   *
+   * @default "5m" for `fetch` and `run`, unbounded for `enqueue`
+   */
+  readonly maxWait?: Duration;
+  /**
+   * How long one attempt of a durable call (`enqueue`) may take. A duration up to 24 days. `fetch` and `run` are
+   * bounded by the signal that the caller passes.
+   *
+   * @default "30s"
+   */
+  readonly timeout?: Duration;
+  /**
+   * When a durable call (`enqueue`) is sent again; `false` for never.
+   *
+   * @default 3 attempts of an idempotent method, on network errors and statuses 408, 429, 500, 502, 503 and 504
+   */
+  readonly retry?: false | RetryOptions;
+  /**
+   * Gives each value that it returns a bucket of its own: one per tenant, per API key, and so on. It must return a
+   * non-empty string, else the call fails with `ERR_INVALID_CALL`. The value becomes part of a key in Redis: return
+   * an id or a hash, not a secret.
+   *
+   * @default one bucket for all requests (of one host, where the limit has a wildcard)
+   */
+  readonly key?: (request: LimitRequest) => string;
+  /**
+   * Headers to add to a durable call. The worker calls it before each attempt, so that credentials never enter Redis
+   * and are fresh when they are sent. `id` is the id of the call.
+   *
+   * @default none
+   */
+  readonly headers?: (request: LimitRequest & { readonly id: string }) => HeadersSource | Promise<HeadersSource>;
+  /**
+   * How long the result of a durable call can be read. A duration up to 366 days.
+   *
+   * @default "1h"
+   */
+  readonly keepResults?: Duration;
+  /**
+   * The largest request body of a durable call, in bytes; a larger one fails with `ERR_BODY_TOO_LARGE`. An integer
+   * from 1 to 268,435,456 (256 MiB).
+   *
+   * @default 1_048_576 (1 MiB)
+   */
+  readonly maxRequestBytes?: number;
+  /**
+   * The largest response body that is kept of a durable call, in bytes; a larger one is dropped and marked as such.
+   * An integer from 1 to 268,435,456 (256 MiB).
+   *
+   * @default 10_485_760 (10 MiB)
+   */
+  readonly maxResponseBytes?: number;
+}
+
+/** {@link PolicyOptions} after validation: frozen, durations in ms, defaults filled in. */
+export interface Policy {
+  readonly rate: ParsedRate;
+  readonly burst: number;
+  readonly rules: readonly ParsedRate[];
+  readonly capacity: number;
+  readonly overflow: Overflow;
+  /** Undefined: unlimited. */
+  readonly concurrency: number | undefined;
+  readonly latenessMs: number;
+}
+
+/** {@link RetryOptions} after validation. `retry: false` is one attempt. */
+export interface Retry {
+  readonly attempts: number;
+  readonly minBackoffMs: number;
+  readonly maxBackoffMs: number;
+  readonly factor: number;
+  readonly statuses: readonly number[];
+  /** In upper case. */
+  readonly methods: readonly string[];
+}
+
+/** A limit after validation: frozen, durations in ms, defaults filled in. */
+export interface Limit extends Policy {
+  /** The pattern that it was declared under, in normal form: lower case, punycode, no trailing slash. */
+  readonly name: string;
+  /** Undefined: not declared; permits then wait {@link PERMIT_MAX_WAIT_MS} at most, durable calls without bound. */
+  readonly maxWaitMs: number | undefined;
+  readonly timeoutMs: number;
+  readonly retry: Retry;
+  readonly key: LimitOptions["key"];
+  readonly headers: LimitOptions["headers"];
+  readonly keepResultsMs: number;
+  readonly maxRequestBytes: number;
+  readonly maxResponseBytes: number;
+}
+
+/** How long `fetch` and `run` wait for a slot when the limit does not declare `maxWait`. */
+export const PERMIT_MAX_WAIT_MS = 300_000;

@@ -1,0 +1,67 @@
+import { InvalidLimitError } from "../errors.js";
+import { checkInteger, checkKeys, isRecord } from "./check.js";
+import { type Duration, type DurationText, type DurationUnit, parseDuration, UNIT_MS } from "./duration.js";
+
+/**
+ * So many starts in a period: `"10/s"`, `"600/m"`, `"800/d"`, over several units `"5/10s"`, `"100/15m"`, `"1/250ms"`,
+ * or `{ limit: 5, per: "10s" }`. 1 to 1,000,000 starts, a period of 1 ms to 366 days, at most 1,000,000 a second.
+ */
+export type Rate = `${number}/${DurationUnit}` | `${number}/${DurationText}` | RateObject;
+
+/** A {@link Rate} in two parts, for numbers that are computed. */
+export interface RateObject {
+  /** Starts in one period. */
+  readonly limit: number;
+  /** The period. */
+  readonly per: Duration;
+}
+
+/** A further window that must hold beside the rate of a limit. */
+export type Rule = Rate;
+
+/** A {@link Rate} after validation. */
+export interface ParsedRate {
+  /** Starts in one period: an integer from 1 to 1,000,000. */
+  readonly limit: number;
+  /** The period in whole ms. */
+  readonly perMs: number;
+}
+
+/** The most starts that a rate may name, in one period and in one second. */
+export const MAX_RATE = 1_000_000;
+
+const EXPECTED = 'a rate such as "10/s", "600/m", "5/10s", or { limit: 5, per: "10s" }';
+
+/**
+ * Validates a {@link Rate}.
+ *
+ * @throws {InvalidLimitError} naming `option`, or the part of it (`option.limit`, `option.per`).
+ */
+export function parseRate(value: unknown, option: string): ParsedRate {
+  const rate = typeof value === "string" ? fromText(value, option) : fromObject(value, option);
+  if (rate.limit / rate.perMs > MAX_RATE / 1000) {
+    throw new InvalidLimitError(option, `a rate of at most ${MAX_RATE} a second`, value);
+  }
+  return Object.freeze(rate);
+}
+
+function fromText(text: string, option: string): ParsedRate {
+  const [, count, per = ""] = /^(\d+)\/(.+)$/.exec(text) ?? [];
+  const limit = Number(count);
+  try {
+    const perMs = parseDuration(Object.hasOwn(UNIT_MS, per) ? `1${per}` : per, option);
+    if (limit >= 1 && limit <= MAX_RATE) return { limit, perMs };
+  } catch {
+    // It was written as a rate: the error below says so, and not that a part of it is no duration.
+  }
+  throw new InvalidLimitError(option, `${EXPECTED}, with 1 to ${MAX_RATE} starts in 1ms to 366d`, text);
+}
+
+function fromObject(value: unknown, option: string): ParsedRate {
+  if (!isRecord(value)) throw new InvalidLimitError(option, EXPECTED, value);
+  checkKeys(value, option, ["limit", "per"]);
+  return {
+    limit: checkInteger(value["limit"], `${option}.limit`, { max: MAX_RATE }),
+    perMs: parseDuration(value["per"], `${option}.per`),
+  };
+}

@@ -1,0 +1,71 @@
+import { EventEmitter } from "node:events";
+
+/** What a client or worker tells about itself. Nothing is printed by the library; without listeners nothing happens. */
+export interface SpillwayEvents {
+  /** Something a person should know: an eviction policy that loses calls, a lost connection, a failed renewal. */
+  warning: [Error];
+  /** Calls wait in this bucket and no worker is there to take them. At most once a minute per bucket. */
+  unattended: [{ limit: string; bucket: string }];
+  /** A bucket was paused because the server asked for it. */
+  pause: [{ limit: string; bucket: string; until: Date; reason: string }];
+  /** A waiting call left the queue without being sent. */
+  drop: [{ limit: string; bucket: string; id: string; why: string }];
+  /** An attempt of a durable call failed. */
+  retry: [{ limit: string; bucket: string; id: string; attempt: number; cause: string; willRetry: boolean }];
+  /** A durable call ended. */
+  finish: [{ limit: string; bucket: string; id: string; ok: boolean; status: number | undefined; attempts: number }];
+}
+
+const UNATTENDED_MS = 60_000;
+const MINIMUM_REDIS = 7;
+
+/** Turns what happens inside into events. */
+export class Reporter {
+  readonly events: EventEmitter<SpillwayEvents> = new EventEmitter<SpillwayEvents>();
+  lastConnectionError: unknown;
+  #unattended = new Map<string, number>();
+  #said = new Set<string>();
+
+  warn(error: unknown): void {
+    this.events.emit("warning", error instanceof Error ? error : new Error(String(error)));
+  }
+
+  /** Connections fail by the dozen while a server is away; each distinct reason is told once until it is back. */
+  connection(error: unknown): void {
+    this.lastConnectionError = error;
+    const reason = error instanceof Error ? error.message : String(error);
+    if (this.#said.has(reason)) return;
+    this.#said.add(reason);
+    this.warn(error);
+  }
+
+  /** The server has answered: reads from INFO what would lose calls. */
+  server(info: string): void {
+    this.lastConnectionError = undefined;
+    this.#said.clear();
+    const version = /^(?:valkey|redis)_version:(\d+)\.(\S+)/m.exec(info);
+    if (version !== null && Number(version[1]) < MINIMUM_REDIS) {
+      this.warn(new Error(`Expected Redis ${MINIMUM_REDIS}.0 or later, or Valkey, got ${version[1]}.${version[2]}`));
+    }
+    const policy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1];
+    if (policy !== undefined && policy !== "noeviction") {
+      this.warn(
+        new Error(`Redis runs with maxmemory-policy ${policy}: it may evict waiting calls; set it to noeviction`),
+      );
+    }
+  }
+
+  embedded(): void {
+    process.emitWarning(
+      "No `redis` and no REDIS_URL: using an embedded Valkey, in memory and for this machine only. Not for production.",
+      { type: "SpillwayWarning", code: "SPILLWAY_EMBEDDED" },
+    );
+  }
+
+  unattended(limit: string, bucket: string): void {
+    const now = Date.now();
+    if (now - (this.#unattended.get(bucket) ?? -Infinity) < UNATTENDED_MS) return;
+    this.#unattended.set(bucket, now);
+    this.events.emit("unattended", { limit, bucket });
+  }
+}

@@ -1,0 +1,55 @@
+import type { BucketRef } from "../limits/define.js";
+import { fields, number, text } from "../redis/reply.js";
+
+/** What one bucket looks like at one moment. */
+export interface BucketStats {
+  readonly limit: string;
+  readonly bucket: string;
+  /** Calls accepted whose first attempt has not started; never more than `capacity`. */
+  readonly depth: number;
+  /** Of these, the calls in the queue; the others have a slot that is about to come. Includes calls that wait again. */
+  readonly waiting: number;
+  readonly capacity: number;
+  /** Durable calls that workers hold: about to start, in flight, or waiting for a further attempt. */
+  readonly active: number;
+  /** Calls in flight, where the limit has a `concurrency`; otherwise 0. */
+  readonly inFlight: number;
+  /** The rate in force: so many starts in so many ms. */
+  readonly rate: { readonly limit: number; readonly perMs: number };
+  /** When the next call may start. */
+  readonly nextSlotAt: Date;
+  /** When a call that came now would start, if nothing changes. */
+  readonly expectedAt: Date;
+  readonly paused: { readonly until: Date; readonly reason: string } | undefined;
+  readonly blocked: { readonly until: Date; readonly reason: string } | undefined;
+  /** False when calls wait and no worker has looked at them when it should have. */
+  readonly attended: boolean;
+  /** Durable calls in the failed set. */
+  readonly failed: number;
+}
+
+export function readStats({ limit, bucket }: BucketRef, reply: readonly unknown[]): BucketStats {
+  const now = number(reply[1]);
+  const gate = fields(reply[10]);
+  const read = (name: string): number => Number(gate.get(name) ?? 0);
+  const date = (micros: number): Date => new Date(Math.min(micros / 1000, 8.64e15));
+  const closed = (until: string, reason: string): BucketStats["paused"] =>
+    read(until) > now ? { until: date(read(until)), reason: gate.get(reason) ?? "" } : undefined;
+  const waiting = number(reply[3]);
+  return {
+    limit: limit.name,
+    bucket,
+    depth: number(reply[2]),
+    waiting,
+    capacity: read("capacity"),
+    active: number(reply[4]),
+    inFlight: number(reply[5]),
+    rate: { limit: read("limit"), perMs: read("per") / 1000 },
+    nextSlotAt: date(Number(text(reply[6]))),
+    expectedAt: date(Number(text(reply[7]))),
+    paused: closed("pausedUntil", "pauseReason"),
+    blocked: closed("blockedUntil", "blockReason"),
+    attended: waiting === 0 || number(reply[9]) > 0 || read("turnUntil") > now,
+    failed: number(reply[8]),
+  };
+}

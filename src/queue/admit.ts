@@ -1,0 +1,126 @@
+import { BlockedError, QueueFullError, RedisUnavailableError } from "../errors.js";
+import type { BucketRef } from "../limits/define.js";
+import type { Context } from "../redis/context.js";
+import { list, number, text, texts } from "../redis/reply.js";
+import { PATIENCE_MS, UnansweredError } from "../redis/session.js";
+import { notifyDropped } from "./dropped.js";
+import { outcomes } from "./outcome.js";
+
+export interface Admission {
+  readonly kind: "permit" | "request";
+  /** Id and stored form of each call; a permit stores nothing. */
+  readonly calls: readonly { readonly id: string; readonly data: string }[];
+  /** Whether a bulk that does not fit is refused as a whole. */
+  readonly mode: "all" | "fit";
+  readonly maxWaitMs: number | undefined;
+  /** How far ahead a slot may be granted at once, in µs. */
+  readonly horizon: number;
+}
+
+/** All times are the server's, in µs. */
+export type Admitted =
+  | { readonly granted: true; readonly slot: number; readonly lateness: number; readonly counted: boolean }
+  | {
+      readonly granted: false;
+      readonly count: number;
+      readonly firstAt: number;
+      readonly lastAt: number;
+      readonly attended: boolean;
+    };
+
+/** The margin in which a reply to a command that was still in time may arrive. */
+const REPLY_MARGIN_MS = 250;
+
+/**
+ * Admits calls in one round trip. When the reply is lost, asks again under the same ids, so that what was added is not
+ * added twice; and the script refuses what arrives after the caller has been told that it failed.
+ *
+ * @throws {QueueFullError} @throws {BlockedError} @throws {RedisUnavailableError}
+ */
+export async function admit(context: Context, ref: BucketRef, admission: Admission): Promise<Admitted> {
+  const until = performance.now() + 1.5 * PATIENCE_MS;
+  for (let repeated = false; ; repeated = true) {
+    try {
+      return await admitOnce(context, ref, admission, repeated);
+    } catch (error) {
+      const left = until - performance.now();
+      if (!(error instanceof UnansweredError) || left <= 0) {
+        if (error instanceof UnansweredError) withdraw(context, ref, admission);
+        throw error instanceof UnansweredError ? unavailable(error) : error;
+      }
+    }
+  }
+}
+
+const unavailable = (cause: UnansweredError): RedisUnavailableError =>
+  new RedisUnavailableError(cause.message, { cause: cause.cause });
+
+async function admitOnce(
+  context: Context,
+  ref: BucketRef,
+  { kind, calls, mode, maxWaitMs, horizon }: Admission,
+  repeated: boolean,
+): Promise<Admitted> {
+  const { session, keeper } = context;
+  await session.commands();
+  const { limit } = ref;
+  const reply = await session.run(
+    ref,
+    "admit",
+    [
+      "",
+      session.clock.synchronized ? Math.round(session.clock.now() + PATIENCE_MS * 1000) : "",
+      mode,
+      kind,
+      session.address,
+      horizon,
+      maxWaitMs === undefined ? "" : maxWaitMs * 1000,
+      repeated ? "1" : "",
+      limit.keepResultsMs,
+      limit.overflow === "drop-oldest" ? outcomes.dropped(limit.name, limit.capacity) : "",
+      keeper.leaseMs * 1000,
+      ...calls.flatMap(({ id, data }) => [id, data]),
+    ],
+    PATIENCE_MS + REPLY_MARGIN_MS,
+  );
+  return readReply(context, ref, reply);
+}
+
+function readReply(context: Context, ref: BucketRef, reply: readonly unknown[]): Admitted {
+  const limit = ref.limit.name;
+  const state = text(reply[0]);
+  if (state === "GRANTED") {
+    return { granted: true, slot: number(reply[2]), lateness: number(reply[3]), counted: number(reply[4]) > 0 };
+  }
+  if (state === "ADDED") {
+    for (const dropped of list(reply[7])) notifyDropped(context, ref, ["full", ...texts(dropped)]);
+    const attended = number(reply[5]) === 1;
+    if (!attended) context.report.unattended(limit, ref.bucket);
+    return { granted: false, count: number(reply[2]), firstAt: number(reply[3]), lastAt: number(reply[4]), attended };
+  }
+  const until = (micros: unknown): number => Math.max(0, number(micros) - number(reply[1])) / 1000;
+  if (state === "BLOCKED") {
+    throw new BlockedError({ limit, retryAfter: until(reply[2]), reason: text(reply[3]) });
+  }
+  if (state === "FULL") {
+    throw new QueueFullError({
+      limit,
+      depth: number(reply[2]),
+      capacity: number(reply[3]),
+      retryAfter: until(reply[4]),
+    });
+  }
+  throw new RedisUnavailableError("Redis answered too late: the call was not accepted");
+}
+
+/** What was reported as failed may have been added after all: takes it out as soon as the server answers again. */
+function withdraw({ session, report }: Context, ref: BucketRef, { calls }: Admission): void {
+  const cancel = (): void => {
+    session.onReconnect = session.onReconnect.filter((listener) => listener !== cancel);
+    const outcome = outcomes.cancelled(ref.limit.name, "reported as failed while Redis did not answer");
+    for (const { id } of calls) {
+      session.run(ref, "cancel", ["", id, 0, outcome]).catch((error: unknown) => report.connection(error));
+    }
+  };
+  session.onReconnect.push(cancel);
+}

@@ -1,0 +1,101 @@
+import { isUtf8 } from "node:buffer";
+import { BodyTooLargeError, InvalidCallError } from "../errors.js";
+
+/** A durable request as it waits in Redis. `v` is the version of this format. */
+export interface StoredRequest {
+  readonly v: 1;
+  readonly url: string;
+  readonly method: string;
+  readonly headers: readonly (readonly [string, string])[];
+  readonly body?: string;
+  /** How `body` is written; text when it is not there. */
+  readonly encoding?: "base64";
+}
+
+/** What `enqueue` takes as a body: whatever `fetch` takes. It is read to its end before anything is stored. */
+export type CallBody = NonNullable<RequestInit["body"]>;
+
+/** The request of a durable call, in the shape of fetch's `init`. */
+export interface CallInit {
+  /** @default "GET" */
+  readonly method?: string;
+  readonly headers?: RequestInit["headers"];
+  /** Read to its end before anything is stored; at most `maxRequestBytes`. */
+  readonly body?: CallBody | null;
+}
+
+const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/;
+
+/** Checks a request and turns it into what is stored. Nothing reaches Redis when this throws. */
+export async function encodeRequest(
+  url: URL,
+  init: CallInit,
+  headers: Headers,
+  maxBytes: number,
+): Promise<StoredRequest> {
+  const method = (init.method ?? "GET").toUpperCase();
+  if (!TOKEN.test(method)) throw new InvalidCallError(`Expected an HTTP method, got ${JSON.stringify(init.method)}`);
+  if (method === "CONNECT") throw new InvalidCallError("A CONNECT request cannot be enqueued");
+  if (init.body === undefined || init.body === null) return { v: 1, url: url.href, method, headers: [...headers] };
+  if (method === "GET" || method === "HEAD") throw new InvalidCallError(`A ${method} request cannot have a body`);
+  const body = await readBody(init.body, headers, maxBytes);
+  return { v: 1, url: url.href, method, headers: [...headers], ...encodeBody(body) };
+}
+
+/** @throws {InvalidCallError} for headers that are none. */
+export function readHeaders(source: RequestInit["headers"]): Headers {
+  try {
+    return new Headers(source);
+  } catch (cause) {
+    throw new InvalidCallError(`Expected valid headers: ${cause instanceof Error ? cause.message : String(cause)}`, {
+      cause,
+    });
+  }
+}
+
+async function readBody(source: CallBody, headers: Headers, maxBytes: number): Promise<Buffer> {
+  if (typeof source === "string") return readText(source, headers, maxBytes);
+  // A Response knows how to read every kind of body that fetch takes, and which content type goes with it.
+  const response = new Response(source);
+  const type = response.headers.get("content-type");
+  if (type !== null && !headers.has("content-type")) headers.set("content-type", type);
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of response.body ?? []) {
+    bytes += chunk.byteLength;
+    if (bytes > maxBytes) throw new BodyTooLargeError({ bytes, maxBytes });
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+function readText(source: string, headers: Headers, maxBytes: number): Buffer {
+  if (!headers.has("content-type")) headers.set("content-type", "text/plain;charset=UTF-8");
+  const body = Buffer.from(source);
+  if (body.byteLength > maxBytes) throw new BodyTooLargeError({ bytes: body.byteLength, maxBytes });
+  return body;
+}
+
+function encodeBody(body: Buffer): Pick<StoredRequest, "body" | "encoding"> {
+  if (isUtf8(body)) return { body: body.toString("utf8") };
+  return { body: body.toString("base64"), encoding: "base64" };
+}
+
+/** @throws {InvalidCallError} for a call of another format, written by a later version. */
+export function decodeRequest(data: string): StoredRequest {
+  const stored: unknown = JSON.parse(data);
+  if (typeof stored !== "object" || stored === null || !("v" in stored) || stored.v !== 1) {
+    throw new InvalidCallError("Expected a stored request of version 1: is this worker older than the client?");
+  }
+  // Written by this package only, as JSON of exactly this type.
+  return stored as StoredRequest;
+}
+
+export function decodeBody({ body, encoding }: StoredRequest): Buffer | string | undefined {
+  return encoding === "base64" && body !== undefined ? Buffer.from(body, "base64") : body;
+}
+
+/** May this be sent again when nobody knows whether it arrived? */
+export function isIdempotent(request: StoredRequest, methods: readonly string[]): boolean {
+  return methods.includes(request.method) || request.headers.some(([name]) => name === "idempotency-key");
+}

@@ -1,0 +1,25 @@
+import type { BucketRef } from "../limits/define.js";
+import type { Context } from "../redis/context.js";
+import { outcomes } from "./outcome.js";
+
+/**
+ * Tells whoever waits for a call that it has left the queue. A waiting permit's process is told why; a process that
+ * waits for a durable call gets the outcome that the script has stored.
+ *
+ * @param dropped why, id, the permit's process or "", and the processes that wait for a durable call.
+ */
+export function notifyDropped(context: Context, ref: BucketRef, dropped: readonly string[]): void {
+  const [why = "", id = "", client = "", ...waiters] = dropped;
+  const { mailbox, report } = context;
+  report.events.emit("drop", { limit: ref.limit.name, bucket: ref.bucket, id, why });
+  const failed = (error: unknown): void => report.connection(error);
+  if (client !== "") mailbox.post(client, { type: "drop", id, why }).catch(failed);
+  const outcome = outcomeOf(ref, why);
+  for (const waiter of waiters) mailbox.post(waiter, { type: "done", id, outcome, body: undefined }).catch(failed);
+}
+
+function outcomeOf({ limit }: BucketRef, why: string): string {
+  if (why === "full") return outcomes.dropped(limit.name, limit.capacity);
+  if (why === "expired") return outcomes.expired(limit.name, limit.maxWaitMs ?? 0);
+  return outcomes.cancelled(limit.name, `The call was ${why} before it was sent`);
+}

@@ -1,0 +1,66 @@
+import type { BucketRef } from "../limits/define.js";
+import type { Context } from "../redis/context.js";
+import { list, text, texts } from "../redis/reply.js";
+import { LONG_PATIENCE_MS } from "../redis/session.js";
+import { sleep } from "../redis/sleep.js";
+import type { Answer, Failure } from "./outcome.js";
+
+/** A call that this process holds the lock of. */
+export interface Held {
+  readonly ref: BucketRef;
+  readonly id: string;
+  readonly token: string;
+}
+
+/** Failed calls that are kept per bucket, to be listed and retried. */
+const KEEP_FAILED = 1000;
+/** Larger results are not put into mailboxes: whoever waits reads them from where they are kept. */
+const INLINE_BYTES = 65_536;
+const AGAIN_MS = 250;
+
+/** Keeps the outcome of a call, and tells who waits for it. Tries until Redis answers: the request has been sent. */
+export async function finish(
+  context: Context,
+  call: Held,
+  outcome: Answer | Failure,
+  body: Buffer | undefined,
+  giveUp: AbortSignal,
+): Promise<void> {
+  const { session, report } = context;
+  const { ref, id, token } = call;
+  const stored = JSON.stringify(outcome);
+  const reason = outcome.ok ? "" : `${outcome.code}: ${outcome.message}`;
+  const end = outcome.ok ? "completed" : "failed";
+  const args = ["", id, token, end, reason, KEEP_FAILED, ref.limit.keepResultsMs, stored, body ?? ""];
+  const reply = await untilAnswered(() => session.run(ref, "finish", args, LONG_PATIENCE_MS), context, giveUp);
+  if (text(reply[0]) === "LOST") {
+    report.warn(new Error(`Call ${id} ended, but its lock had been lost and another worker has it now`));
+    return;
+  }
+  const { name } = ref.limit;
+  const status = outcome.status;
+  const { attempts = 0 } = outcome;
+  report.events.emit("finish", { limit: name, bucket: ref.bucket, id, ok: outcome.ok, status, attempts });
+  const inline = body === undefined || body.byteLength <= INLINE_BYTES ? (body ?? Buffer.alloc(0)) : undefined;
+  for (const waiter of texts(list(reply[2]))) {
+    const message = { type: "done", id, outcome: stored, body: inline } as const;
+    context.mailbox.post(waiter, message).catch((error: unknown) => report.connection(error));
+  }
+}
+
+async function untilAnswered<T>(run: () => Promise<T>, { report }: Context, giveUp: AbortSignal): Promise<T> {
+  for (;;) {
+    try {
+      return await run();
+    } catch (error) {
+      if (giveUp.aborted) throw error;
+      report.connection(error);
+      await sleep(AGAIN_MS, giveUp);
+    }
+  }
+}
+
+/** Puts a call that waits for a further attempt back at the head of its queue. */
+export async function requeue({ session }: Context, { ref, id, token }: Held, attempts: number): Promise<void> {
+  await session.run(ref, "requeue", ["", id, token, attempts]);
+}

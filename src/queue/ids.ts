@@ -1,0 +1,26 @@
+import { randomBytes } from "node:crypto";
+import type { BucketRef, Limits } from "../limits/define.js";
+import { UnknownCallError } from "../errors.js";
+
+let counter = 0;
+const process = randomBytes(4).readUInt32LE().toString(36).padStart(7, "0");
+
+/**
+ * An id for a new call: time, count, process. Ids of one process sort in the order in which they were made, which is
+ * the order that recovered calls are put back in.
+ */
+export function newId(): string {
+  counter = (counter + 1) % 36 ** 5;
+  return `${Date.now().toString(36).padStart(9, "0")}${counter.toString(36).padStart(5, "0")}${process}`;
+}
+
+/** A ticket's id names the bucket too, so that the id alone is enough to find the call. */
+export const ticketId = (bucket: string, id: string): string => `${bucket}~${id}`;
+
+/** @throws {UnknownCallError} when this is no ticket's id, or of a limit that is not declared here. */
+export function parseTicketId(limits: Limits, ticket: string): { readonly ref: BucketRef; readonly id: string } {
+  const at = ticket.lastIndexOf("~");
+  const ref = at < 1 ? undefined : limits.ofBucket(ticket.slice(0, at));
+  if (ref === undefined) throw new UnknownCallError(ticket);
+  return { ref, id: ticket.slice(at + 1) };
+}

@@ -1,0 +1,52 @@
+-- Puts the calls of dead workers back at the head of the queue, drops what has waited too long, and makes sure that
+-- somebody looks at a bucket with work. Run by every worker now and then; BullMQ's `stalled-check` key lets one through.
+--
+-- KEYS[1]  gate hash
+-- ARGV[1]  now in µs, '' for the server's time
+-- ARGV[2]  interval of the check in ms
+-- ARGV[3]  ms for which the result of an expired durable call is kept
+-- ARGV[4]  what to store as the result of a durable call that waited too long
+-- Reply    { 'OK', now, { ids put back… }, { dropped… }, waiting, active } or { 'UNDECLARED' }
+-- O(active + dropped)
+--- @include "gate"
+--- @include "wake"
+--- @include "drop"
+--- @bullmq "moveStalledJobsToWait"
+local now = clock(ARGV[1])
+local g = load(now)
+if not g then return { 'UNDECLARED' } end
+
+local recovered = moveStalledJobsToWait({
+  base .. 'stalled', base .. 'wait', base .. 'active', base .. 'stalled-check', base .. 'meta', base .. 'paused',
+  base .. 'marker', base .. 'events', base .. 'repeat',
+}, { 1000000, base, math.floor(now / 1000), ARGV[2] })
+
+-- BullMQ puts them back in any order; FIFO wants the oldest first. Ids begin with the time of admission.
+if #recovered > 1 then
+  call('RPOP', base .. 'wait', #recovered)
+  table.sort(recovered, function(a, b) return a > b end)
+  for _, id in ipairs(recovered) do call('RPUSH', base .. 'wait', id) end
+end
+for _, id in ipairs(recovered) do
+  call('ZREM', base .. 'inflight', id)
+  call('ZREM', base .. 'slots', id)
+  call('HSET', base .. id, 'r', '1')
+  g.again = g.again + 1
+  g.dirty = true
+end
+call('ZREMRANGEBYSCORE', base .. 'leases', '-inf', micros(now))
+
+local dropped = {}
+for _ = 1, 200 do
+  local id = call('LINDEX', base .. 'wait', -1)
+  if not id then break end
+  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
+  if not job[3] or job[3] == '' or tonumber(job[3]) >= now then break end
+  call('RPOP', base .. 'wait')
+  leave(g, job)
+  dropped[#dropped + 1] = { 'expired', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))) }
+end
+local waiting = call('LLEN', base .. 'wait')
+if waiting > 0 then attend(g, now) end
+save(g)
+return { 'OK', micros(now), recovered, dropped, waiting, call('LLEN', base .. 'active') }

@@ -1,0 +1,20 @@
+-- Ends the flight of a permit: the caller's request is over, so `concurrency` has room for another.
+--
+-- KEYS[1]  gate hash
+-- ARGV[1]  now in µs, '' for the server's time
+-- ARGV[2…] ids
+-- Reply    { 'OK', now }
+-- O(log in-flight) per id
+--- @include "gate"
+--- @include "wake"
+local now = clock(ARGV[1])
+local removed = 0
+for i = 2, #ARGV do removed = removed + call('ZREM', base .. 'inflight', ARGV[i]) end
+if removed > 0 and call('LLEN', base .. 'wait') > 0 then
+  local g = load(now)
+  if g then
+    attend(g, now)
+    save(g)
+  end
+end
+return { 'OK', micros(now) }

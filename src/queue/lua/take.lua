@@ -1,0 +1,124 @@
+-- Takes the oldest calls whose slots are near, at most ARGV[4] of them, and reserves their slots in the same step: a
+-- call is always either waiting in the queue or holds a slot that is about to come, so the capacity is exact, and no slot
+-- lies further ahead than the horizon, so a pause, a new rate or a cancellation is obeyed by whatever still waits.
+--
+-- KEYS[1]  gate hash
+-- ARGV[1]  now in µs, '' for the server's time
+-- ARGV[2]  channel of the worker
+-- ARGV[3]  horizon in µs: how far ahead a slot may lie
+-- ARGV[4]  most calls to take; 0 passes the turn on
+-- ARGV[5]  lock token
+-- ARGV[6]  lock duration in ms
+-- ARGV[7]  ms for which the result of an expired durable call is kept
+-- ARGV[8]  what to store as the result of a durable call that waited too long
+-- Reply    { state, now, look again at (µs, 0 = when woken), { calls… }, { dropped… }, lateness in µs, concurrency } or { 'UNDECLARED' }
+--          state: 'more' (ask again) · 'wait' · 'empty' · 'full' (concurrency)
+--          call: { id, slot, 'permit', client, admitted at in ms, latest start }
+--             or { id, slot, 'request', BullMQ's job hash as a flat list }
+--          dropped: { why, id, client, waiting processes… }
+-- O(rules · log log-size) per call
+--- @include "gate"
+--- @include "wake"
+--- @include "drop"
+--- @bullmq "moveToActive"
+local now = clock(ARGV[1])
+local g = load(now)
+if not g then return { 'UNDECLARED' } end
+local worker, horizon, most = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local TENURE_MICROS = 1000000
+local SCANS = 200
+
+local free = math.huge
+if g.concurrency > 0 then
+  call('ZREMRANGEBYSCORE', base .. 'inflight', '-inf', micros(now))
+  free = g.concurrency - call('ZCARD', base .. 'inflight')
+end
+call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', micros(now))
+
+local function take(id, slot, kind, client, deadline)
+  if kind == 'permit' then
+    call('RPOP', base .. 'wait')
+    local admitted = call('HGET', base .. id, 'timestamp')
+    call('DEL', base .. id)
+    return { id, micros(slot), 'permit', client, admitted, deadline }
+  end
+  call('HDEL', base .. id, 'r')
+  local job = moveToActive({
+    base .. 'wait', base .. 'active', base .. 'prioritized', base .. 'events', base .. 'stalled', base .. 'limiter',
+    base .. 'delayed', base .. 'paused', base .. 'meta', base .. 'pc', base .. 'marker',
+  }, { base, math.floor(now / 1000), cmsgpack.pack({ token = ARGV[5], lockDuration = tonumber(ARGV[6]) }) })
+  return { id, micros(slot), 'request', job[1] }
+end
+
+local calls, dropped, state, again = {}, {}, 'more', 0
+for scan = 1, SCANS do
+  if #calls >= most then break end
+  local id = call('LINDEX', base .. 'wait', -1)
+  if not id then
+    state = 'empty'
+    break
+  end
+  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
+  local kind, client, deadline = job[1], job[2] or '', job[3] or ''
+  if not kind then
+    call('RPOP', base .. 'wait')
+  elseif deadline ~= '' and now > tonumber(deadline) then
+    call('RPOP', base .. 'wait')
+    leave(g, job)
+    dropped[#dropped + 1] = { 'expired', unpack(discard(id, kind, client, ARGV[8], tonumber(ARGV[7]))) }
+  elseif kind == 'permit' and isGone(g, client, now) then
+    call('RPOP', base .. 'wait')
+    dropped[#dropped + 1] = { 'gone', unpack(discard(id, kind, client, '', 0)) }
+  elseif free <= 0 then
+    state = 'full'
+    break
+  else
+    local slot = nextSlot(g, now)
+    if slot - now > horizon then
+      state, again = 'wait', slot - horizon
+      break
+    end
+    reserve(g, slot, id, not leave(g, job))
+    calls[#calls + 1] = take(id, slot, kind, client, deadline)
+    if g.concurrency > 0 then
+      call('ZADD', base .. 'inflight', now + tonumber(ARGV[6]) * 1000, id)
+      free = free - 1
+    end
+  end
+end
+
+if most == 0 then
+  -- The worker was woken but can carry nothing now; somebody else shall look.
+  if g.turn == worker then giveTurn(g, '', now, 0) end
+  local other = call('LLEN', base .. 'wait') > 0 and wakeIdle(g)
+  if other then giveTurn(g, other, now, now + TURN_MICROS) end
+elseif state == 'empty' or state == 'full' then
+  if g.turn == worker then giveTurn(g, '', now, 0) end
+  call('ZADD', base .. 'idle', now, worker)
+  if state == 'empty' then expireWhenIdle(g, now) end
+elseif state == 'wait' then
+  -- One worker waits for the slot; the turn goes round, so that all of them share the work.
+  if g.turn ~= worker and g.turnUntil <= now then giveTurn(g, worker, now, 0) end
+  if g.turn == worker and now - g.turnSince > TENURE_MICROS then
+    local other = call('ZRANGE', base .. 'idle', 0, 0)[1]
+    if other and other ~= worker then
+      call('ZREM', base .. 'idle', other)
+      if call('PUBLISH', other, bucket) > 0 or g.cluster == '1' then giveTurn(g, other, now, 0) end
+    else
+      g.turnSince = now
+    end
+  end
+  g.turnUntil = again + horizon + TURN_MICROS
+  g.dirty = true
+  if g.turn ~= worker then
+    call('ZADD', base .. 'idle', now, worker)
+    again = g.turnUntil
+  end
+else
+  if g.turn ~= worker and g.turnUntil <= now then giveTurn(g, worker, now, 0) end
+  if g.turn == worker then giveTurn(g, worker, now, now + TURN_MICROS) end
+  -- More is due than this worker could carry: another one may help.
+  if #calls > 0 and nextSlot(g, now) - now <= horizon and free > 0 and call('LLEN', base .. 'wait') > 0 then wakeIdle(g) end
+end
+save(g)
+return { state, micros(now), micros(again), calls, dropped, g.late, g.concurrency }

@@ -1,0 +1,63 @@
+import type { Slot } from "../gate/slot.js";
+import type { BucketRef } from "../limits/define.js";
+import type { Context } from "../redis/context.js";
+import { fields, list, number, text, texts } from "../redis/reply.js";
+import { LONG_PATIENCE_MS } from "../redis/session.js";
+import { outcomes } from "./outcome.js";
+
+/** A call that a worker has taken, with the slot that was reserved for it. */
+export type Taken =
+  | {
+      readonly kind: "permit";
+      readonly id: string;
+      readonly slot: Slot;
+      readonly address: string;
+      readonly counted: boolean;
+    }
+  | { readonly kind: "request"; readonly id: string; readonly slot: Slot; readonly job: ReadonlyMap<string, string> };
+
+export interface Take {
+  /** `more`: ask again · `wait`: until `again` · `empty`, `full` (concurrency): until woken. */
+  readonly state: string;
+  /** In µs of the server's clock. */
+  readonly again: number;
+  readonly calls: readonly Taken[];
+  /** See {@link notifyDropped}. */
+  readonly dropped: readonly (readonly string[])[];
+}
+
+export interface TakeOptions {
+  /** How far ahead a slot may lie, in µs. */
+  readonly horizon: number;
+  /** Most calls to take; 0 passes the turn to another worker. */
+  readonly most: number;
+  readonly token: string;
+}
+
+/** Takes the oldest calls of a bucket whose slots are near. */
+export async function take(context: Context, ref: BucketRef, options: TakeOptions): Promise<Take> {
+  const { session, keeper } = context;
+  const { limit } = ref;
+  const expired = outcomes.expired(limit.name, limit.maxWaitMs ?? 0);
+  const { horizon, most, token } = options;
+  const args = ["", session.address, horizon, most, token, keeper.leaseMs, limit.keepResultsMs, expired];
+  const [state, , again, calls, dropped, lateness, concurrency] = await session.run(
+    ref,
+    "take",
+    args,
+    LONG_PATIENCE_MS,
+  );
+  return {
+    state: text(state),
+    again: number(again),
+    calls: list(calls).map((call) => readCall(call, number(lateness), number(concurrency) > 0)),
+    dropped: list(dropped).map(texts),
+  };
+}
+
+function readCall(call: unknown, lateness: number, counted: boolean): Taken {
+  const [id, at, kind, rest] = list(call);
+  const slot = { at: number(at), lateness };
+  if (text(kind) === "permit") return { kind: "permit", id: text(id), slot, address: text(rest), counted };
+  return { kind: "request", id: text(id), slot, job: fields(rest) };
+}

@@ -1,0 +1,72 @@
+import { Cluster, Redis, type RedisOptions } from "ioredis";
+
+/**
+ * Where Redis is: a URL, ioredis options, or an ioredis client (`Redis` or `Cluster`). A client is only a pattern for
+ * connections of our own: it is duplicated, not used, and not closed.
+ */
+export type RedisOption = string | RedisOptions | Redis | Cluster;
+
+export type Connection = Redis | Cluster;
+
+const backoff = (attempt: number): number => Math.min(25 * 2 ** attempt, 500);
+
+/**
+ * A command is tried once. What ioredis would do by default, keep it and send it after a reconnection, adds calls that
+ * their callers have long been told had failed.
+ */
+const ONCE = {
+  enableOfflineQueue: false,
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  connectTimeout: 5000,
+  // The keys have a prefix of their own, which the scripts know of.
+  keyPrefix: "",
+  retryStrategy: backoff,
+  // After a failover the old master answers, but may not write any more.
+  reconnectOnError: (error: Error): boolean => error.message.startsWith("READONLY"),
+} satisfies RedisOptions;
+
+/** Opens one more connection to the same Redis. Errors reach `onError`; reconnecting goes on by itself. */
+export function open(option: RedisOption, onError: (error: Error) => void): Connection {
+  const connection = duplicate(option);
+  connection.on("error", onError);
+  return connection;
+}
+
+function duplicate(option: RedisOption): Connection {
+  if (option instanceof Cluster) {
+    const { replyMapping: _mapping, ...node } = option.options.redisOptions ?? {};
+    const { retryStrategy: _retry, enableOfflineQueue: _queue, ...once } = ONCE;
+    return option.duplicate([], {
+      redisOptions: { ...node, ...once },
+      enableOfflineQueue: false,
+      clusterRetryStrategy: backoff,
+    });
+  }
+  if (option instanceof Redis) return option.duplicate({ ...ONCE, lazyConnect: false });
+  if (typeof option === "string") return new Redis(option, ONCE);
+  const { replyMapping: _mapping, ...given } = option;
+  return new Redis({ ...given, ...ONCE });
+}
+
+export const isReady = (connection: Connection): boolean => connection.status === "ready";
+
+/** Resolves true when the connection is ready, false when it is not within `milliseconds` or was ended. */
+export function whenReady(connection: Connection, milliseconds: number): Promise<boolean> {
+  if (isReady(connection)) return Promise.resolve(true);
+  return new Promise((resolve) => {
+    const settle = (ready: boolean) => (): void => {
+      clearTimeout(timer);
+      connection.off("ready", onReady);
+      connection.off("end", onEnd);
+      resolve(ready);
+    };
+    const onReady = settle(true);
+    const onEnd = settle(false);
+    const timer = setTimeout(onEnd, milliseconds);
+    connection.on("ready", onReady);
+    connection.on("end", onEnd);
+  });
+}
+
+export const isCluster = (option: RedisOption): boolean => option instanceof Cluster;

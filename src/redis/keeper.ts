@@ -1,0 +1,110 @@
+import type { BucketRef } from "../limits/define.js";
+import { texts } from "./reply.js";
+import type { Session } from "./session.js";
+
+/** What is held for a process that falls silent; everything is renewed three times within it. */
+export const LEASE_MS = 15_000;
+
+/** What this process holds in one bucket. */
+interface Holdings {
+  readonly ref: BucketRef;
+  /** Waiting permits; the function is called when Redis no longer knows the permit. */
+  readonly permits: Map<string, () => void>;
+  /** Requests in flight, where the limit has a `concurrency`. */
+  readonly flights: Set<string>;
+  /** Durable calls, with the token of their lock. */
+  readonly locks: Map<string, string>;
+}
+
+/** Renews leases and locks, one script per bucket in which this process holds anything. */
+export class Keeper {
+  readonly #session: Session;
+  readonly #leaseMs: number;
+  readonly #buckets = new Map<string, Holdings>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(session: Session, leaseMs: number = LEASE_MS) {
+    this.#session = session;
+    this.#leaseMs = leaseMs;
+  }
+
+  get leaseMs(): number {
+    return this.#leaseMs;
+  }
+
+  permit(ref: BucketRef, id: string, onMissing: () => void): () => void {
+    const holdings = this.#holdings(ref);
+    holdings.permits.set(id, onMissing);
+    return () => {
+      holdings.permits.delete(id);
+      this.#forget(holdings);
+    };
+  }
+
+  flight(ref: BucketRef, id: string): () => void {
+    const holdings = this.#holdings(ref);
+    holdings.flights.add(id);
+    return () => {
+      holdings.flights.delete(id);
+      this.#forget(holdings);
+    };
+  }
+
+  lock(ref: BucketRef, id: string, token: string): () => void {
+    const holdings = this.#holdings(ref);
+    holdings.locks.set(id, token);
+    return () => {
+      holdings.locks.delete(id);
+      this.#forget(holdings);
+    };
+  }
+
+  #holdings(ref: BucketRef): Holdings {
+    let holdings = this.#buckets.get(ref.bucket);
+    if (holdings === undefined) {
+      holdings = { ref, permits: new Map(), flights: new Set(), locks: new Map() };
+      this.#buckets.set(ref.bucket, holdings);
+    }
+    this.#timer ??= setInterval(() => this.renewAll(), this.#leaseMs / 3);
+    return holdings;
+  }
+
+  #forget({ ref, permits, flights, locks }: Holdings): void {
+    if (permits.size + flights.size + locks.size > 0) return;
+    this.#buckets.delete(ref.bucket);
+    if (this.#buckets.size === 0) this.close();
+  }
+
+  /** Also run when the connection has come back: what was lost meanwhile is told at once. */
+  renewAll(): void {
+    for (const holdings of this.#buckets.values()) {
+      this.#renew(holdings).catch((error: unknown) => this.#session.report.connection(error));
+    }
+  }
+
+  async #renew({ ref, permits, flights, locks }: Holdings): Promise<void> {
+    const waiting = [...permits.keys()];
+    const args = [
+      "",
+      this.#session.address,
+      this.#leaseMs * 1000,
+      waiting.length,
+      flights.size,
+      locks.size,
+      ...waiting,
+      ...flights,
+      ...[...locks].flat(),
+    ];
+    const [, , missing, lost] = await this.#session.run(ref, "renew", args, this.#leaseMs);
+    for (const id of texts(missing)) permits.get(id)?.();
+    for (const id of texts(lost)) {
+      if (locks.has(id))
+        this.#session.report.warn(new Error(`The lock on call ${id} is lost: another worker may have it`));
+    }
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+}

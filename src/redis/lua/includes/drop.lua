@@ -1,0 +1,38 @@
+-- Takes waiting calls out of the queue without sending them.
+
+-- Is the process that asked for this permit gone? A subscription ends with its connection, so a killed process is known
+-- at once; a machine that vanished, or any client of a cluster, is known by the lease that it no longer renews.
+local alive = {}
+local function isGone(g, client, now)
+  if alive[client] == nil then
+    local lease = tonumber(call('ZSCORE', base .. 'leases', client) or 0)
+    alive[client] = lease > now and (g.cluster == '1' or call('PUBSUB', 'NUMSUB', client)[2] > 0)
+  end
+  return not alive[client]
+end
+
+local function waiters(id)
+  local list = call('SMEMBERS', base .. 'waiters:' .. id)
+  if #list > 0 then call('DEL', base .. 'waiters:' .. id) end
+  return list
+end
+
+-- A call that waits for a second time leaves the queue.
+local function leave(g, job)
+  if job[4] ~= '1' then return false end
+  g.again = g.again - 1
+  g.dirty = true
+  return true
+end
+
+-- Removes the job and, for a durable call, keeps `outcome` as its result. Returns who is to be told:
+-- { id, client or '', waiting processes… }.
+local function discard(id, kind, client, outcome, keepMs)
+  call('DEL', base .. id)
+  if kind == 'permit' then return { id, client or '' } end
+  if keepMs > 0 then
+    call('HSET', base .. 'result:' .. id, 'm', outcome)
+    call('PEXPIRE', base .. 'result:' .. id, keepMs)
+  end
+  return { id, '', unpack(waiters(id)) }
+end

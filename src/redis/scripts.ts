@@ -1,0 +1,73 @@
+import { createHash } from "node:crypto";
+import bullmq from "bullmq/dist/cjs/scripts/index.js";
+import type { Cluster, Redis } from "ioredis";
+import { lua } from "./lua.generated.js";
+
+export type ScriptName = keyof typeof lua;
+
+/**
+ * Our scripts call BullMQ's own as functions, inside one atomic step: `--- @bullmq "moveToActive"` becomes that
+ * script's text, as BullMQ ships it, wrapped in a function of its KEYS and ARGV. BullMQ stays the owner of its data
+ * format; bullmq is pinned exactly, and a script that it no longer ships is an error when this module loads.
+ */
+function compose(source: string): string {
+  return source.replaceAll(/^--- @bullmq "(\w+)"$/gm, (_line, name: string) => {
+    const script = bullmq[name];
+    if (script === undefined) {
+      throw new Error(
+        `bullmq ships no script "${name}": spillway needs bullmq 6.7.0, exactly as its package.json says`,
+      );
+    }
+    return `local function ${name}(KEYS, ARGV)\n${script.content}\nend`;
+  });
+}
+
+class Script {
+  readonly source: string;
+  readonly sha: string;
+  constructor(source: string) {
+    this.source = compose(source);
+    this.sha = createHash("sha1").update(this.source).digest("hex");
+  }
+}
+
+function composeAll(): Record<ScriptName, Script> {
+  const entries = Object.entries(lua).map(([name, source]) => [name, new Script(source)] as const);
+  return Object.fromEntries(entries) as Record<ScriptName, Script>;
+}
+
+const scripts = composeAll();
+
+const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.startsWith("NOSCRIPT");
+
+/** Runs a script by its hash; a server that does not know it yet gets its text. */
+export async function runScript(
+  redis: Redis | Cluster,
+  name: ScriptName,
+  key: string,
+  args: readonly (string | number | Buffer)[],
+): Promise<unknown> {
+  const script = scripts[name];
+  try {
+    return await redis.evalsha(script.sha, 1, key, ...args);
+  } catch (error) {
+    if (!isUnknownScript(error)) throw error;
+    return await redis.eval(script.source, 1, key, ...args);
+  }
+}
+
+/** As {@link runScript}, for replies that hold bytes. */
+export async function runScriptBuffer(
+  redis: Redis | Cluster,
+  name: ScriptName,
+  key: string,
+  args: readonly (string | number | Buffer)[],
+): Promise<unknown> {
+  const script = scripts[name];
+  try {
+    return await redis.callBuffer("EVALSHA", script.sha, 1, key, ...args);
+  } catch (error) {
+    if (!isUnknownScript(error)) throw error;
+    return await redis.callBuffer("EVAL", script.source, 1, key, ...args);
+  }
+}

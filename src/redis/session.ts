@@ -1,0 +1,293 @@
+import { randomBytes } from "node:crypto";
+import { ClosedError, RedisUnavailableError } from "../errors.js";
+import { encodePolicy } from "../gate/policy.js";
+import type { BucketRef, Limits } from "../limits/define.js";
+import type { Reporter } from "../observe/events.js";
+import { ServerClock } from "./clock.js";
+import { type Connection, isCluster, isReady, open, type RedisOption, whenReady } from "./connect.js";
+import { locate } from "./locate.js";
+import { list, number } from "./reply.js";
+import { sleep } from "./sleep.js";
+import { runScript, runScriptBuffer, type ScriptName } from "./scripts.js";
+
+export interface SessionOptions {
+  readonly redis?: RedisOption | undefined;
+  readonly prefix?: string | undefined;
+  readonly limits: Limits;
+}
+
+/** A reply did not come. Whether the server has done what was asked is not known. */
+export class UnansweredError extends RedisUnavailableError {}
+
+/** How long a caller waits for Redis before it is told that there is none. */
+export const PATIENCE_MS = 1000;
+/** Scripts of a worker may wait longer: nobody has been told anything yet. Bounds a connection that died silently. */
+export const LONG_PATIENCE_MS = 30_000;
+/** A bucket announces itself this often while it is used, so that workers which start later find it. */
+const ANNOUNCE_MS = 60_000;
+
+/** Replies by which a server says that it cannot work now; the script has not run. */
+const UNABLE = /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|OOM|MISCONF|NOREPLICAS|BUSY|NOAUTH|WRONGPASS)\b/;
+
+/**
+ * What one process shares with Redis: a connection for commands, one to be notified and known to be alive by, the
+ * server's clock, and which buckets it has declared.
+ */
+export class Session {
+  readonly id: string = randomBytes(9).toString("base64url");
+  readonly limits: Limits;
+  readonly prefix: string;
+  /** Name of this process as a channel (who is subscribed is alive) and as a list (its mailbox). */
+  readonly address: string;
+  readonly clock: ServerClock = new ServerClock();
+  /** Runs after the notification connection has come (back). */
+  onReconnect: (() => void)[] = [];
+  /** Receives the name of a bucket that wants to be looked at. */
+  onWake: ((bucket: string) => void) | undefined;
+  readonly report: Reporter;
+
+  #redis: RedisOption | undefined;
+  #opening: Promise<void>;
+  #release: () => Promise<void> = async () => {};
+  #commands: Connection | undefined;
+  #notices: Connection | undefined;
+  #running = new Set<Promise<unknown>>();
+  #declared = new Map<string, number>();
+  #subscribed = false;
+  #worker = false;
+  #closed = false;
+
+  constructor(options: SessionOptions, report: Reporter) {
+    this.limits = options.limits;
+    this.prefix = options.prefix ?? "spillway";
+    this.address = `${this.prefix}:at:${this.id}`;
+    this.report = report;
+    this.#opening = this.#open(options.redis);
+    // Whoever uses the session gets the error; until then it must not end the process.
+    this.#opening.catch(() => {});
+  }
+
+  async #open(option: RedisOption | undefined): Promise<void> {
+    const located = await locate(option, this.report);
+    this.#redis = located.redis;
+    this.#release = located.release;
+    if (this.#closed) return;
+    const onError = (error: Error): void => this.report.connection(error);
+    this.#commands = open(located.redis, onError);
+    this.#commands.on("ready", () => void this.#greet());
+    this.#notices = open(located.redis, onError);
+    this.#notices.on("message", (_channel: string, bucket: string) => this.onWake?.(bucket));
+    this.#notices.on("close", () => (this.#subscribed = false));
+    this.#notices.on("ready", () => void this.#subscribe());
+  }
+
+  /** Learns the server's clock, and whether it may be used at all. */
+  async #greet(): Promise<void> {
+    const commands = this.#commands;
+    if (commands === undefined) return;
+    try {
+      const sent = ServerClock.local();
+      const [seconds, micros] = await commands.time();
+      this.clock.sample(sent, Number(seconds) * 1e6 + Number(micros), ServerClock.local());
+      this.report.server(await commands.info());
+    } catch (error) {
+      this.report.connection(error);
+    }
+  }
+
+  async #subscribe(): Promise<void> {
+    try {
+      await this.#notices?.subscribe(this.address, ...(this.#worker ? [`${this.prefix}:wake`] : []));
+      this.#subscribed = true;
+      this.#notices?.emit("subscribed");
+      for (const listener of this.onReconnect) listener();
+    } catch (error) {
+      this.report.connection(error);
+    }
+  }
+
+  /** From now on this process hears of every bucket that needs a worker. */
+  async attend(onWake: (bucket: string) => void): Promise<void> {
+    this.onWake = onWake;
+    this.#worker = true;
+    await this.#opening;
+    if (this.#notices !== undefined && isReady(this.#notices)) await this.#subscribe();
+  }
+
+  /** Opens a further connection, for a command that blocks. */
+  async connection(): Promise<Connection> {
+    await this.#opening;
+    if (this.#redis === undefined || this.#closed) throw new ClosedError();
+    return open(this.#redis, (error) => this.report.connection(error));
+  }
+
+  /** The connection for commands, ready, or an error within the caller's patience. */
+  async commands(patience: number = PATIENCE_MS): Promise<Connection> {
+    if (this.#closed) throw new ClosedError();
+    if (this.#commands === undefined) await this.#opening;
+    const commands = this.#commands;
+    if (commands === undefined) throw new ClosedError();
+    if (!isReady(commands) && !(await whenReady(commands, patience))) {
+      if (this.#closed) throw new ClosedError();
+      throw new RedisUnavailableError(`Redis is not reachable (waited ${patience} ms)`, {
+        cause: this.report.lastConnectionError,
+      });
+    }
+    return commands;
+  }
+
+  /** Waits until other processes can see that this one is alive. */
+  async visible(patience: number = PATIENCE_MS): Promise<void> {
+    if (this.#subscribed) return;
+    await this.#opening;
+    const notices = this.#notices;
+    if (notices === undefined) throw new ClosedError();
+    const seen = await new Promise<boolean>((resolve) => {
+      const timer = setTimeout(() => done(false), patience);
+      const onSeen = (): void => done(true);
+      const done = (result: boolean): void => {
+        clearTimeout(timer);
+        notices.off("subscribed", onSeen);
+        resolve(result);
+      };
+      notices.on("subscribed", onSeen);
+      if (this.#subscribed) done(true);
+    });
+    if (!seen) throw new RedisUnavailableError(`Redis is not reachable (waited ${patience} ms)`);
+  }
+
+  key(bucket: string): string {
+    return `${this.prefix}:{${bucket}}:gate`;
+  }
+
+  get cluster(): boolean {
+    return this.#redis !== undefined && isCluster(this.#redis);
+  }
+
+  /**
+   * Runs a script on a bucket and returns its reply. Declares the bucket first where this process has not yet done so
+   * (on the same connection, so without waiting), and again where its keys have gone.
+   */
+  async run(
+    ref: BucketRef,
+    script: ScriptName,
+    args: readonly (string | number | Buffer)[],
+    patience: number = PATIENCE_MS,
+  ): Promise<readonly unknown[]> {
+    const commands = await this.commands(patience);
+    this.#declareOnce(ref, commands);
+    const running = this.#run(commands, ref, script, args, patience);
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+    }
+  }
+
+  async #run(
+    commands: Connection,
+    ref: BucketRef,
+    script: ScriptName,
+    args: readonly (string | number | Buffer)[],
+    patience: number,
+  ): Promise<readonly unknown[]> {
+    const first = await this.#send(commands, ref, script, args, patience);
+    if (first[0] !== "UNDECLARED") return first;
+    await answered(this.#declare(ref, commands), patience);
+    return this.#send(commands, ref, script, args, patience);
+  }
+
+  async #send(
+    commands: Connection,
+    ref: BucketRef,
+    script: ScriptName,
+    args: readonly (string | number | Buffer)[],
+    patience: number,
+  ): Promise<readonly unknown[]> {
+    const sent = ServerClock.local();
+    const reply = list(await answered(runScript(commands, script, this.key(ref.bucket), args), patience));
+    if (reply.length > 1) this.clock.sample(sent, number(reply[1]), ServerClock.local());
+    return reply;
+  }
+
+  /** As {@link run}, for replies that hold bytes and no time. */
+  async runBuffer(ref: BucketRef, script: ScriptName, args: readonly (string | number)[]): Promise<readonly unknown[]> {
+    const commands = await this.commands();
+    return list(await answered(runScriptBuffer(commands, script, this.key(ref.bucket), args), PATIENCE_MS));
+  }
+
+  #declareOnce(ref: BucketRef, commands: Connection): void {
+    const announced = this.#declared.get(ref.bucket);
+    const now = Date.now();
+    if (announced !== undefined && now - announced < ANNOUNCE_MS) return;
+    this.#declared.set(ref.bucket, now);
+    const forget = (error: unknown): void => {
+      this.#declared.delete(ref.bucket);
+      this.report.connection(error);
+    };
+    commands.zadd(`${this.prefix}:buckets`, now, ref.bucket).catch(forget);
+    if (announced === undefined) this.#declare(ref, commands).catch(forget);
+  }
+
+  async #declare(ref: BucketRef, commands: Connection): Promise<void> {
+    const policy = { ...encodePolicy(ref.limit), cluster: this.cluster ? "1" : "0" };
+    await runScript(commands, "declare", this.key(ref.bucket), [JSON.stringify(policy)]);
+  }
+
+  /** Writes the policies of all limits whose bucket is known beforehand. */
+  async declareAll(): Promise<void> {
+    const commands = await this.commands();
+    for (const name of this.limits.names) {
+      const oneBucket = !name.startsWith("*") && this.limits.get(name)?.key === undefined;
+      if (oneBucket) this.#declareOnce(this.limits.resolve(name), commands);
+    }
+  }
+
+  /** Buckets that were used within the last hour or still hold calls. */
+  async buckets(): Promise<string[]> {
+    const commands = await this.commands();
+    return answered(commands.zrange(`${this.prefix}:buckets`, 0, "-1"), LONG_PATIENCE_MS);
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#opening.catch(() => {});
+    // What closing has caused, such as cancellations, still reaches the server if it is there.
+    const enough = new AbortController();
+    await Promise.race([Promise.allSettled(this.#running), sleep(PATIENCE_MS, enough.signal)]);
+    enough.abort();
+    this.#commands?.disconnect();
+    this.#notices?.disconnect();
+    await this.#release();
+  }
+}
+
+/** Bounds the wait for a reply, and tells a server that cannot from one that did not answer. */
+export async function answered<T>(reply: Promise<T>, patience: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => reject(new UnansweredError(`Redis did not answer within ${patience} ms`)), patience);
+  });
+  try {
+    return await Promise.race([reply, timeout]);
+  } catch (error) {
+    throw translate(error);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function translate(error: unknown): unknown {
+  if (!(error instanceof Error) || error instanceof RedisUnavailableError || error instanceof ClosedError) return error;
+  if (error.name === "ReplyError") {
+    if (!UNABLE.test(error.message)) return error;
+    return new RedisUnavailableError(`Redis cannot take calls now: ${error.message}`, { cause: error });
+  }
+  if (error.message.includes("enableOfflineQueue")) {
+    return new RedisUnavailableError("Redis is not reachable", { cause: error });
+  }
+  if (error instanceof TypeError) return error;
+  return new UnansweredError(`The connection to Redis was lost: ${error.message}`, { cause: error });
+}

@@ -1,0 +1,74 @@
+import type { IncomingHttpHeaders } from "node:http";
+import { type Dispatcher, request } from "undici";
+import type { Limit } from "../limits/options.js";
+import { decodeBody, type StoredRequest } from "../queue/call.js";
+
+export interface AttemptResponse {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+  /** The body was larger than `maxResponseBytes` and was not kept. */
+  readonly bodyDropped: boolean;
+}
+
+/** The headers of one attempt: those that were stored, and those that the limit adds so that they need not be. */
+export async function prepareHeaders(stored: StoredRequest, id: string, limit: Limit): Promise<string[]> {
+  const headers = new Headers(stored.headers.map(([name, value]): [string, string] => [name, value]));
+  if (limit.headers !== undefined) {
+    const added = await limit.headers({ url: new URL(stored.url), method: stored.method, headers, id });
+    for (const [name, value] of new Headers(added)) headers.set(name, value);
+  }
+  return [...headers].flat();
+}
+
+/**
+ * Sends a durable request once, and reads its response to the end, within the limit's `timeout`.
+ *
+ * @param signal aborts the attempt, when a worker is closed and will not wait any longer.
+ */
+export async function attempt(
+  stored: StoredRequest,
+  headers: string[],
+  limit: Limit,
+  dispatcher: Dispatcher,
+  signal: AbortSignal,
+): Promise<AttemptResponse> {
+  const abort = new AbortController();
+  const onAbort = (): void => abort.abort(signal.reason);
+  const onTimeout = (): void => abort.abort(new Error(`No complete response within ${limit.timeoutMs} ms`));
+  const timer = setTimeout(onTimeout, limit.timeoutMs);
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    const response = await request(stored.url, {
+      dispatcher,
+      method: stored.method,
+      headers,
+      body: decodeBody(stored) ?? null,
+      signal: abort.signal,
+      // One bound for the whole attempt, not one for each of its parts.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+    });
+    const body = await readBody(response.body, limit.maxResponseBytes);
+    return { status: response.statusCode, headers: response.headers, ...body };
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+async function readBody(
+  stream: Dispatcher.ResponseData["body"],
+  maxBytes: number,
+): Promise<Pick<AttemptResponse, "body" | "bodyDropped">> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of stream) {
+    if (!Buffer.isBuffer(chunk)) throw new TypeError("Expected a body of bytes");
+    bytes += chunk.byteLength;
+    // Leaving the loop destroys the stream, and its connection with it: the rest need not be transferred.
+    if (bytes > maxBytes) return { body: Buffer.alloc(0), bodyDropped: true };
+    chunks.push(chunk);
+  }
+  return { body: Buffer.concat(chunks), bodyDropped: false };
+}

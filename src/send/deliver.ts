@@ -1,0 +1,154 @@
+import type { Dispatcher } from "undici";
+import { MaybeSentError, SpillwayError } from "../errors.js";
+import { pauseFor } from "../gate/pause.js";
+import { awaitSlot, nextSlot, returnSlot, type Slot } from "../gate/slot.js";
+import type { BucketRef } from "../limits/define.js";
+import { decodeRequest, isIdempotent, type StoredRequest } from "../queue/call.js";
+import { finish, requeue } from "../queue/finish.js";
+import type { Answer, Failure } from "../queue/outcome.js";
+import type { Context } from "../redis/context.js";
+import { attempt, type AttemptResponse, prepareHeaders } from "./attempt.js";
+import { asksToPause, readRetryAfter } from "./feedback.js";
+import { FailedAttempt, FailedStatus, withRetries } from "./retry.js";
+
+/** A durable call that a worker has taken, as BullMQ stores it. */
+export interface TakenCall {
+  readonly ref: BucketRef;
+  readonly id: string;
+  readonly token: string;
+  readonly slot: Slot;
+  readonly data: string;
+  /** Admission, in ms of the server's clock. */
+  readonly admittedAt: number;
+  /** How often BullMQ has handed it out again because its worker fell silent. */
+  readonly stalls: number;
+  /** Attempts that earlier workers have made. */
+  readonly attempts: number;
+  readonly deadline: number | undefined;
+}
+
+export interface Sending {
+  readonly context: Context;
+  readonly dispatcher: Dispatcher;
+  /** The worker closes: waits end, and calls that are not in flight go back to the queue. */
+  readonly closing: AbortSignal;
+  /** The worker will not wait any longer for calls in flight. */
+  readonly giveUp: AbortSignal;
+}
+
+/** Sends a durable call as often as it takes, and keeps its outcome. Never throws. */
+export async function deliver(sending: Sending, call: TakenCall): Promise<void> {
+  const { context } = sending;
+  const unlock = context.keeper.lock(call.ref, call.id, call.token);
+  try {
+    await deliverLocked(sending, call);
+  } catch (error) {
+    // Its lock runs out, and then another worker gets it.
+    context.report.warn(error);
+  } finally {
+    unlock();
+  }
+}
+
+async function deliverLocked(sending: Sending, call: TakenCall): Promise<void> {
+  const { context, giveUp } = sending;
+  const progress: Progress = { made: call.attempts, startedAt: undefined, inFlight: false };
+  let request: StoredRequest | undefined;
+  try {
+    request = decodeRequest(call.data);
+    const { response, attempts } = await sendWithRetries(sending, call, request, progress);
+    await finish(context, call, toAnswer(call, progress, response, attempts), response.body, giveUp);
+  } catch (error) {
+    if (error instanceof FailedAttempt || error instanceof SpillwayError) {
+      await finish(context, call, toFailure(call, error), undefined, giveUp);
+      return;
+    }
+    if (!sending.closing.aborted) throw error;
+    // The worker closes. What may have been sent and may not be sent twice ends here; anything else has time.
+    const repeatable = request !== undefined && isIdempotent(request, call.ref.limit.retry.methods);
+    if (repeatable || !progress.inFlight) await requeue(context, call, progress.made);
+    else await finish(context, call, toFailure(call, new MaybeSentError(call.id)), undefined, giveUp);
+  }
+}
+
+interface Progress {
+  made: number;
+  /** Start of the first attempt here, in µs of the server's clock. */
+  startedAt: number | undefined;
+  inFlight: boolean;
+}
+
+async function sendWithRetries(
+  sending: Sending,
+  call: TakenCall,
+  request: StoredRequest,
+  progress: Progress,
+): Promise<{ response: AttemptResponse; attempts: number }> {
+  const { context, closing } = sending;
+  const { ref, id, slot } = call;
+  const mayRepeat = isIdempotent(request, ref.limit.retry.methods);
+  if (call.stalls > 0 && !mayRepeat) {
+    returnSlot(context, ref, id, slot.at);
+    throw new MaybeSentError(id);
+  }
+  let given: Slot | undefined = slot;
+  const once = async (number: number): Promise<{ response: AttemptResponse; attempts: number }> => {
+    const headers = await prepareHeaders(request, id, ref.limit);
+    const wait = { ref, id, deadline: call.deadline, signal: closing };
+    const next: Slot = given ?? (await nextSlot(context, wait));
+    given = undefined;
+    const start = await awaitSlot(context, wait, next);
+    progress.startedAt ??= start;
+    progress.inFlight = true;
+    const response = await attempt(request, headers, ref.limit, sending.dispatcher, sending.giveUp);
+    progress.inFlight = false;
+    progress.made = number;
+    await heed(context, ref, response);
+    if (ref.limit.retry.statuses.includes(response.status)) throw new FailedStatus(response);
+    return { response, attempts: number };
+  };
+  return withRetries(once, {
+    limit: ref.limit,
+    made: call.attempts,
+    mayRepeat,
+    signal: closing,
+    onFailure: (error, willRetry) => {
+      progress.made = error.attempts;
+      progress.inFlight = false;
+      context.report.events.emit("retry", {
+        limit: ref.limit.name,
+        bucket: ref.bucket,
+        id,
+        attempt: error.attempts,
+        cause: error.message,
+        willRetry,
+      });
+    },
+  });
+}
+
+/** What one server says to one call holds for all processes. */
+async function heed(context: Context, ref: BucketRef, { status, headers }: AttemptResponse): Promise<void> {
+  const pause = asksToPause(status) ? readRetryAfter(headers) : undefined;
+  if (pause !== undefined) await pauseFor(context, ref, pause, `status ${status} with Retry-After`);
+}
+
+function toAnswer(call: TakenCall, progress: Progress, response: AttemptResponse, attempts: number): Answer {
+  const headers = Object.entries(response.headers).flatMap(([name, value = []]) =>
+    [value].flat().map((one): [string, string] => [name, one]),
+  );
+  const waited = Math.max(0, (progress.startedAt ?? 0) / 1000 - call.admittedAt);
+  const { status, bodyDropped } = response;
+  return { ok: true, status, headers, attempts, waited: Math.round(waited * 1000) / 1000, bodyDropped };
+}
+
+function toFailure({ ref }: TakenCall, error: FailedAttempt | SpillwayError): Failure {
+  const limit = ref.limit.name;
+  if (error instanceof SpillwayError) {
+    return { ok: false, code: error.code, message: error.message, limit, maxWait: ref.limit.maxWaitMs ?? 0 };
+  }
+  const { attempts, cause } = error;
+  const message = `Failed after ${attempts === 1 ? "1 attempt" : `${attempts} attempts`}: ${error.message}`;
+  const status = cause instanceof FailedStatus ? { status: cause.response.status } : {};
+  return { ok: false, code: "ERR_UPSTREAM", message, limit, attempts, ...status };
+}

@@ -1,0 +1,98 @@
+import { horizonOf } from "../gate/slot.js";
+import type { BucketRef } from "../limits/define.js";
+import { notifyDropped } from "../queue/dropped.js";
+import { type Taken, take } from "../queue/take.js";
+import type { Context } from "../redis/context.js";
+import { sleep } from "../redis/sleep.js";
+
+/** Most calls that one script takes; bounds how long it keeps Redis from others. */
+const BATCH = 64;
+const AGAIN_MS = 250;
+
+/** What a drain needs of its worker. */
+export interface Carrier {
+  readonly context: Context;
+  readonly token: string;
+  readonly closing: AbortSignal;
+  /** How many more calls this process can carry now. */
+  room(): number;
+  /** Starts on its way what was taken; does not wait for it. */
+  carry(ref: BucketRef, taken: Taken): void;
+  /** The worker has no room: wakes this drain when it has some again. */
+  whenRoom(drain: Drain): void;
+  /** Nothing waits in this bucket; the drain is no longer needed until it is woken. */
+  retire(drain: Drain): void;
+}
+
+/**
+ * Takes the calls of one bucket as their slots come near, in order. At most one script is under way at a time, which
+ * keeps the order; at most one process holds the turn to wait for the next slot, which keeps the others quiet.
+ */
+export class Drain {
+  readonly ref: BucketRef;
+  readonly #carrier: Carrier;
+  #running: Promise<void> | undefined;
+  #again = false;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(carrier: Carrier, ref: BucketRef) {
+    this.#carrier = carrier;
+    this.ref = ref;
+  }
+
+  /** Looks at the bucket now, or as soon as the look that is under way has ended. */
+  wake(): void {
+    clearTimeout(this.#timer);
+    this.#again = true;
+    this.#running ??= this.#run().finally(() => {
+      this.#running = undefined;
+      // Woken between the last look and now.
+      if (this.#again && !this.#carrier.closing.aborted) this.wake();
+    });
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+  }
+
+  /** Resolves when no script is under way any more. */
+  async ended(): Promise<void> {
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    while (this.#again && !this.#carrier.closing.aborted) {
+      this.#again = false;
+      try {
+        await this.#look();
+      } catch (error) {
+        this.#carrier.context.report.connection(error);
+        await sleep(AGAIN_MS, this.#carrier.closing);
+        this.#again = true;
+      }
+    }
+  }
+
+  async #look(): Promise<void> {
+    const { context, token } = this.#carrier;
+    const most = Math.min(BATCH, Math.max(0, this.#carrier.room()));
+    const horizon = horizonOf(context);
+    const { state, again, calls, dropped } = await take(context, this.ref, { horizon, most, token });
+    for (const call of calls) this.#carrier.carry(this.ref, call);
+    for (const one of dropped) notifyDropped(context, this.ref, one);
+    if (most === 0) this.#carrier.whenRoom(this);
+    else if (state === "more") this.#again = true;
+    else if (state === "wait") this.#wakeAt(again + horizon / 2);
+    else if (!this.#again) this.#carrier.retire(this);
+  }
+
+  /**
+   * @param at in µs of the server's clock. Half the horizon after the next slot came into it: at high rates several
+   * calls are then taken at once, and there is still time for each.
+   */
+  #wakeAt(at: number): void {
+    const { clock } = this.#carrier.context.session;
+    const delay = Math.min(Math.max(0, (at - clock.now()) / 1000), 2 ** 31 - 1);
+    this.#timer = setTimeout(() => this.wake(), delay);
+  }
+}

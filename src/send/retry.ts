@@ -1,0 +1,66 @@
+import pRetry, { AbortError, type RetryContext } from "p-retry";
+import { SpillwayError } from "../errors.js";
+import type { Limit } from "../limits/options.js";
+import type { AttemptResponse } from "./attempt.js";
+
+/** A response whose status is one that the limit counts as a failure. */
+export class FailedStatus extends Error {
+  readonly response: AttemptResponse;
+  constructor(response: AttemptResponse) {
+    super(`The server answered with status ${response.status}`);
+    this.response = response;
+  }
+}
+
+/** Every error of an attempt in one class: p-retry ends at some classes of errors, which is not for it to decide. */
+export class FailedAttempt extends Error {
+  readonly attempts: number;
+  constructor(error: unknown, attempts: number) {
+    super(error instanceof Error ? error.message : String(error), { cause: error });
+    this.attempts = attempts;
+  }
+}
+
+const isAbort = (error: unknown): error is Error => error instanceof Error && error.name === "AbortError";
+
+export interface RetryPlan {
+  readonly limit: Limit;
+  /** Attempts that earlier workers have made. */
+  readonly made: number;
+  readonly mayRepeat: boolean;
+  /** Ends the waits between attempts. */
+  readonly signal: AbortSignal;
+  onFailure(error: FailedAttempt, willRetry: boolean): void;
+}
+
+/**
+ * Attempts until one succeeds or the limit's `retry` says that it is enough: exponential backoff with jitter between
+ * the attempts, each of which waits for a slot of its own besides.
+ *
+ * @throws {FailedAttempt} the last failure; {SpillwayError} one that no attempt can mend; or the signal's reason.
+ */
+export async function withRetries<T>(once: (attempt: number) => Promise<T>, plan: RetryPlan): Promise<T> {
+  const { retry } = plan.limit;
+  const retries = plan.mayRepeat ? Math.max(0, retry.attempts - 1 - plan.made) : 0;
+  const onFailedAttempt = ({ error, retriesLeft }: RetryContext): void => {
+    if (error instanceof FailedAttempt) plan.onFailure(error, retriesLeft > 0);
+  };
+  const tryOnce = async (attempt: number): Promise<T> => {
+    try {
+      return await once(plan.made + attempt);
+    } catch (error) {
+      // What no further attempt can mend, and what ended because the worker closes.
+      if (error instanceof SpillwayError || isAbort(error)) throw new AbortError(error);
+      throw new FailedAttempt(error, plan.made + attempt);
+    }
+  };
+  return pRetry(tryOnce, {
+    retries,
+    minTimeout: retry.minBackoffMs,
+    maxTimeout: retry.maxBackoffMs,
+    factor: retry.factor,
+    randomize: true,
+    signal: plan.signal,
+    onFailedAttempt,
+  });
+}

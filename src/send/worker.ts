@@ -1,0 +1,242 @@
+import { randomUUID } from "node:crypto";
+import { type EventEmitter, setMaxListeners } from "node:events";
+import { Agent, type Dispatcher } from "undici";
+import { InvalidLimitError } from "../errors.js";
+import { checkInteger, checkKeys } from "../limits/check.js";
+import type { BucketRef, Limits } from "../limits/define.js";
+import { type Duration, parseDuration } from "../limits/duration.js";
+import type { SpillwayEvents } from "../observe/events.js";
+import type { Taken } from "../queue/take.js";
+import type { RedisOption } from "../redis/connect.js";
+import { type Context, openContext } from "../redis/context.js";
+import { LEASE_MS } from "../redis/keeper.js";
+import { sleep } from "../redis/sleep.js";
+import { deliver } from "./deliver.js";
+import { type Carrier, Drain } from "./drain.js";
+import { Sweep } from "./sweep.js";
+
+export interface WorkerOptions<L extends Limits = Limits> {
+  /**
+   * Where Redis is: a URL, ioredis options, or an ioredis client to take as a pattern.
+   *
+   * @default `process.env.REDIS_URL`, else an embedded Valkey, except in production
+   */
+  readonly redis?: RedisOption | undefined;
+  /** The limits whose buckets this worker drains. */
+  readonly limits: L;
+  /**
+   * Prefix of all keys and channels in Redis. Clients and workers that belong together share it.
+   *
+   * @default "spillway"
+   */
+  readonly prefix?: string;
+  /**
+   * Durable calls that this process carries at once, over all buckets. Must cover rate × latency. A positive integer.
+   *
+   * @default 1000
+   */
+  readonly concurrency?: number;
+  /**
+   * How long the calls of a process that has died stay its own before another worker gets them; renewed three times
+   * within it. An event loop that is blocked for longer loses its calls. At least 1 s.
+   *
+   * @default "15s"
+   */
+  readonly lockDuration?: Duration;
+  /**
+   * How long `close()` waits for requests in flight before it aborts them.
+   *
+   * @default "30s"
+   */
+  readonly closeTimeout?: Duration;
+  /**
+   * The undici dispatcher that sends durable calls: a `ProxyAgent`, an `Agent` with client certificates, …. It is not
+   * closed with the worker.
+   *
+   * @default one keep-alive `Agent` per worker
+   */
+  readonly dispatcher?: Dispatcher;
+}
+
+/** Drains buckets: grants waiting permits their slots, and sends durable calls. */
+export interface Worker extends AsyncDisposable {
+  readonly events: EventEmitter<SpillwayEvents>;
+  /**
+   * Stops taking calls, lets those in flight end (for `closeTimeout` at most), puts those that wait for a further
+   * attempt back into their queue, and closes all connections.
+   */
+  close(): Promise<void>;
+}
+
+const OPTIONS = ["redis", "limits", "prefix", "concurrency", "lockDuration", "closeTimeout", "dispatcher"];
+
+/**
+ * Starts a worker. It finds the buckets that have work by itself, and survives outages of Redis.
+ *
+ * @throws {InvalidLimitError} when an option is wrong.
+ */
+export function createWorker<const L extends Limits>(options: WorkerOptions<L>): Worker {
+  checkKeys(options, "createWorker", OPTIONS);
+  const { redis, prefix } = options;
+  checkConnection(options);
+  const leaseMs = parseDuration(options.lockDuration ?? LEASE_MS, "lockDuration", { min: 1000 });
+  const context = openContext({ redis, prefix, limits: options.limits }, leaseMs);
+  return startWorker(context, options, () => context.close());
+}
+
+/** @throws {InvalidLimitError} when an option that clients and workers share is wrong. */
+export function checkConnection({ limits, prefix }: { limits: unknown; prefix?: string | undefined }): void {
+  if (typeof limits !== "object" || limits === null || !("match" in limits)) {
+    throw new InvalidLimitError("limits", "what defineLimits() returns", limits);
+  }
+  if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
+    throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);
+  }
+}
+
+/** Starts a worker on connections that somebody else may share; `release` runs when it has closed. */
+export function startWorker(
+  context: Context,
+  options: Omit<WorkerOptions, "limits">,
+  release: () => Promise<void>,
+): Worker {
+  return new RunningWorker(context, options, release);
+}
+
+class RunningWorker implements Worker, Carrier {
+  readonly context: Context;
+  readonly token: string = randomUUID();
+  readonly #concurrency: number;
+  readonly #closeTimeoutMs: number;
+  readonly #agent: Agent | undefined;
+  readonly #dispatcher: Dispatcher;
+  readonly #closing = new AbortController();
+  readonly #giveUp = new AbortController();
+  readonly #drains = new Map<string, Drain>();
+  readonly #hungry = new Set<Drain>();
+  readonly #busy = new Set<Promise<void>>();
+  readonly #sweep: Sweep;
+  readonly #release: () => Promise<void>;
+  #closed: Promise<void> | undefined;
+
+  constructor(context: Context, options: Omit<WorkerOptions, "limits">, release: () => Promise<void>) {
+    this.context = context;
+    this.#release = release;
+    this.#concurrency = checkInteger(options.concurrency ?? 1000, "concurrency");
+    this.#closeTimeoutMs = parseDuration(options.closeTimeout ?? "30s", "closeTimeout");
+    this.#agent = options.dispatcher === undefined ? new Agent() : undefined;
+    this.#dispatcher = options.dispatcher ?? this.#agent ?? new Agent();
+    // As many listeners as calls are carried.
+    setMaxListeners(0, this.#closing.signal, this.#giveUp.signal);
+    this.#sweep = new Sweep(context, (bucket) => this.#wake(bucket));
+    context.session.onReconnect.push(() => this.#lookAround());
+    context.session.attend((bucket) => this.#wake(bucket)).catch((error: unknown) => context.report.connection(error));
+  }
+
+  get events(): EventEmitter<SpillwayEvents> {
+    return this.context.report.events;
+  }
+
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
+  /** What was said while this process could not hear it is found by looking. */
+  #lookAround(): void {
+    for (const drain of this.#drains.values()) drain.wake();
+    this.#sweep.start();
+  }
+
+  #wake(bucket: string): void {
+    if (this.closing.aborted) return;
+    let drain = this.#drains.get(bucket);
+    if (drain === undefined) {
+      const ref = this.context.session.limits.ofBucket(bucket);
+      if (ref === undefined) return;
+      drain = new Drain(this, ref);
+      this.#drains.set(bucket, drain);
+    }
+    if (!this.#hungry.has(drain)) drain.wake();
+  }
+
+  room(): number {
+    return this.#concurrency - this.#busy.size;
+  }
+
+  whenRoom(drain: Drain): void {
+    this.#hungry.add(drain);
+    if (this.room() > 0) this.#feed();
+  }
+
+  retire(drain: Drain): void {
+    this.#drains.delete(drain.ref.bucket);
+  }
+
+  carry(ref: BucketRef, taken: Taken): void {
+    if (taken.kind === "permit") {
+      const { id, slot, address, counted } = taken;
+      const grant = { type: "grant", id, slot: slot.at, lateness: slot.lateness, counted } as const;
+      this.context.mailbox.post(address, grant).catch((error: unknown) => this.context.report.connection(error));
+      return;
+    }
+    const { id, slot, job } = taken;
+    const deadline = job.get("x");
+    const call = {
+      ref,
+      id,
+      token: this.token,
+      slot,
+      data: job.get("data") ?? "",
+      admittedAt: Number(job.get("timestamp") ?? 0),
+      stalls: Number(job.get("stc") ?? 0),
+      attempts: Number(job.get("am") ?? 0),
+      deadline: deadline === undefined || deadline === "" ? undefined : Number(deadline),
+    };
+    const sending = {
+      context: this.context,
+      dispatcher: this.#dispatcher,
+      closing: this.closing,
+      giveUp: this.#giveUp.signal,
+    };
+    const work: Promise<void> = deliver(sending, call).finally(() => {
+      this.#busy.delete(work);
+      this.#feed();
+    });
+    this.#busy.add(work);
+  }
+
+  #feed(): void {
+    if (this.#hungry.size === 0) return;
+    const hungry = [...this.#hungry];
+    this.#hungry.clear();
+    for (const drain of hungry) drain.wake();
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    this.#closing.abort();
+    this.#sweep.stop();
+    for (const drain of this.#drains.values()) drain.stop();
+    const timer = setTimeout(() => this.#giveUp.abort(), this.#closeTimeoutMs);
+    await this.#settled();
+    clearTimeout(timer);
+    this.#giveUp.abort();
+    await this.#agent?.close();
+    await this.#release();
+  }
+
+  /** A take that was under way may still bring calls. */
+  async #settled(): Promise<void> {
+    for (const drain of this.#drains.values()) await drain.ended();
+    while (this.#busy.size > 0) await Promise.all(this.#busy);
+    await sleep(0);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
