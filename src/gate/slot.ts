@@ -10,6 +10,13 @@ export interface Slot {
   readonly at: number;
   /** The lateness of the limit, in µs. */
   readonly lateness: number;
+  /** How far the schedule of the bucket had moved in all when this slot was reserved, in µs. */
+  readonly shifted: number;
+}
+
+/** Reads a slot from three fields of a reply. */
+export function readSlot(at: unknown, lateness: unknown, shifted: unknown): Slot {
+  return { at: number(at), lateness: number(lateness), shifted: number(shifted) };
 }
 
 /** A slot that lies further ahead than this is confirmed shortly before it comes: pauses and rates may have changed. */
@@ -48,7 +55,7 @@ async function reserve(context: Context, call: Call, mode: "next" | "confirm", h
   if (text(reply[0]) === "EXPIRED") {
     throw new WaitExceededError({ limit: call.ref.limit.name, maxWait: call.ref.limit.maxWaitMs ?? 0 });
   }
-  return { at: number(reply[2]), lateness: number(reply[3]) };
+  return readSlot(reply[2], reply[3], reply[4]);
 }
 
 /** Gives back a slot that will not be used. Losing it only costs its time. */
@@ -57,12 +64,24 @@ export function returnSlot({ session }: Context, ref: BucketRef, id: string, at:
 }
 
 /**
- * Sleeps until the slot, and returns the moment of the start. A slot that is missed by more than the limit allows (the
- * event loop was busy, the grant was slow) is given up and reserved anew: late starts would crowd.
+ * Tells the gate of a start that turned out later than the limit allows, because a connection had to be made first or
+ * the process was busy: later starts keep their distance from it.
+ *
+ * @param startedAt when the request went out, in µs of the server's clock.
+ */
+export function reportStart({ session }: Context, ref: BucketRef, id: string, slot: Slot, startedAt: number): void {
+  const excess = Math.round(startedAt - slot.at - slot.lateness * OWN_SHARE);
+  if (slot.lateness === 0 || excess <= 0) return;
+  session.run(ref, "reserve", ["", id, "late", slot.at, excess, slot.shifted], PATIENCE_MS).catch(() => {});
+}
+
+/**
+ * Sleeps until the slot, and returns the slot in which to start now. A slot that is missed by more than the limit allows (the
+ * event loop was busy, the grant was slow) is given up and another one reserved: late starts would crowd.
  *
  * @throws the signal's reason when it aborts; the slot is given back.
  */
-export async function awaitSlot(context: Context, call: Call, first: Slot): Promise<number> {
+export async function awaitSlot(context: Context, call: Call, first: Slot): Promise<Slot> {
   const { clock } = context.session;
   const now = (): number => clock.now();
   for (let slot = first; ;) {
@@ -74,8 +93,7 @@ export async function awaitSlot(context: Context, call: Call, first: Slot): Prom
     }
     await sleepUntil(slot.at, now, call.signal);
     throwIfAborted(context, call, slot);
-    const start = now();
-    if (slot.lateness === 0 || start - slot.at <= slot.lateness * OWN_SHARE) return start;
+    if (slot.lateness === 0 || now() - slot.at <= slot.lateness * OWN_SHARE) return slot;
     slot = await nextSlot(context, call, slot.at);
   }
 }

@@ -1,11 +1,10 @@
-import { returnSlot } from "../gate/slot.js";
+import { returnSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 
-/** A slot, in µs of the server's clock, and whether the permit counts among the calls in flight. */
+/** A slot, and whether the permit counts among the calls in flight. */
 export interface Grant {
-  readonly slot: number;
-  readonly lateness: number;
+  readonly slot: Slot;
   readonly counted: boolean;
 }
 
@@ -27,6 +26,6 @@ function endFlight({ session, report }: Context, ref: BucketRef, id: string): vo
 
 /** Gives back what was granted to a permit that nobody here waits for any more. */
 export function refuseGrant(context: Context, ref: BucketRef, id: string, grant: Grant): void {
-  returnSlot(context, ref, id, grant.slot);
+  returnSlot(context, ref, id, grant.slot.at);
   if (grant.counted) endFlight(context, ref, id);
 }

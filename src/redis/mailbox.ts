@@ -1,6 +1,6 @@
 import type { Connection } from "./connect.js";
 import { whenReady } from "./connect.js";
-import { bytes, list } from "./reply.js";
+import { bytes, list, number } from "./reply.js";
 import { sleep } from "./sleep.js";
 import type { Session } from "./session.js";
 
@@ -9,8 +9,8 @@ export type Message =
   | {
       readonly type: "grant";
       readonly id: string;
-      readonly slot: number;
-      readonly lateness: number;
+      readonly slot: { readonly at: number; readonly lateness: number; readonly shifted: number };
+      /** Whether the permit counts among the calls in flight. */
       readonly counted: boolean;
     }
   | { readonly type: "drop"; readonly id: string; readonly why: string }
@@ -27,7 +27,11 @@ const NEWLINE = 10;
  * and whatever else the type has.
  */
 function encode(message: Message): Buffer {
-  if (message.type !== "done") return Buffer.from(`${JSON.stringify(message)}\n`);
+  if (message.type === "drop") return Buffer.from(`${JSON.stringify(message)}\n`);
+  if (message.type === "grant") {
+    const { at, lateness, shifted } = message.slot;
+    return Buffer.from(`${JSON.stringify({ ...message, slot: [at, lateness, shifted] })}\n`);
+  }
   const { body, ...header } = message;
   const line = Buffer.from(`${JSON.stringify({ ...header, inline: body !== undefined })}\n`);
   return body === undefined ? line : Buffer.concat([line, body]);
@@ -40,9 +44,10 @@ function decode(data: Buffer): Message {
     throw new TypeError("Expected a message with `type` and `id`");
   }
   const id = String(header.id);
-  if (header.type === "grant" && "slot" in header && "lateness" in header) {
-    const counted = "counted" in header && header.counted === true;
-    return { type: "grant", id, slot: Number(header.slot), lateness: Number(header.lateness), counted };
+  if (header.type === "grant" && "slot" in header) {
+    const [at, lateness, shifted] = list(header.slot);
+    const slot = { at: number(at), lateness: number(lateness), shifted: number(shifted) };
+    return { type: "grant", id, slot, counted: "counted" in header && header.counted === true };
   }
   if (header.type === "drop" && "why" in header) return { type: "drop", id, why: String(header.why) };
   if (header.type === "done" && "outcome" in header) {
@@ -97,6 +102,15 @@ export class Mailbox {
     else receive(message);
   }
 
+  /** What cannot be read, from a later version perhaps, does not keep back what can. */
+  #open(data: Buffer): void {
+    try {
+      this.#deliver(decode(data));
+    } catch (error) {
+      this.#session.report.warn(error);
+    }
+  }
+
   async #read(): Promise<void> {
     while (!this.#closed) {
       try {
@@ -111,7 +125,7 @@ export class Mailbox {
           BATCH,
         );
         if (reply === null) continue;
-        for (const message of list(reply[1])) this.#deliver(decode(bytes(message)));
+        for (const message of list(reply[1])) this.#open(bytes(message));
       } catch (error) {
         if (this.#closed) return;
         this.#session.report.connection(error);

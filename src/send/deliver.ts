@@ -1,13 +1,14 @@
 import type { Dispatcher } from "undici";
 import { MaybeSentError, SpillwayError } from "../errors.js";
 import { pauseFor } from "../gate/pause.js";
-import { awaitSlot, nextSlot, returnSlot, type Slot } from "../gate/slot.js";
+import { awaitSlot, nextSlot, reportStart, returnSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { decodeRequest, isIdempotent, type StoredRequest } from "../queue/call.js";
 import { finish, requeue } from "../queue/finish.js";
 import type { Answer, Failure } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
 import { attempt, type AttemptResponse, prepareHeaders } from "./attempt.js";
+import { watching } from "./exchange.js";
 import { asksToPause, readRetryAfter } from "./feedback.js";
 import { FailedAttempt, FailedStatus, withRetries } from "./retry.js";
 
@@ -85,6 +86,7 @@ async function sendWithRetries(
   progress: Progress,
 ): Promise<{ response: AttemptResponse; attempts: number }> {
   const { context, closing } = sending;
+  const { clock } = context.session;
   const { ref, id, slot } = call;
   const mayRepeat = isIdempotent(request, ref.limit.retry.methods);
   if (call.stalls > 0 && !mayRepeat) {
@@ -97,10 +99,12 @@ async function sendWithRetries(
     const wait = { ref, id, deadline: call.deadline, signal: closing };
     const next: Slot = given ?? (await nextSlot(context, wait));
     given = undefined;
-    const start = await awaitSlot(context, wait, next);
-    progress.startedAt ??= start;
+    const held = await awaitSlot(context, wait, next);
+    progress.startedAt ??= clock.now();
     progress.inFlight = true;
-    const response = await attempt(request, headers, ref.limit, sending.dispatcher, sending.giveUp);
+    const started = (): void => reportStart(context, ref, id, held, clock.now());
+    const dispatcher = sending.dispatcher.compose(watching({ started }));
+    const response = await attempt(request, headers, ref.limit, dispatcher, sending.giveUp);
     progress.inFlight = false;
     progress.made = number;
     await heed(context, ref, response);

@@ -175,7 +175,7 @@ class RunningWorker implements Worker, Carrier {
   carry(ref: BucketRef, taken: Taken): void {
     if (taken.kind === "permit") {
       const { id, slot, address, counted } = taken;
-      const grant = { type: "grant", id, slot: slot.at, lateness: slot.lateness, counted } as const;
+      const grant = { type: "grant", id, slot, counted } as const;
       this.context.mailbox.post(address, grant).catch((error: unknown) => this.context.report.connection(error));
       return;
     }

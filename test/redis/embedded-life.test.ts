@@ -42,7 +42,7 @@ function child(source: string, cwd = root): ChildProcessWithoutNullStreams {
   return process;
 }
 
-async function output(process: ChildProcessWithoutNullStreams): Promise<{ code: number | null; stdout: string; stderr: string }> {
+async function output(process: ChildProcessWithoutNullStreams): Promise<Record<"code" | "stdout" | "stderr", unknown>> {
   const [stdout, stderr, [code]] = await Promise.all([
     text(process.stdout),
     text(process.stderr),

@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { buffer, text } from "node:stream/consumers";
+import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
@@ -147,7 +148,7 @@ describe("sockets", () => {
     const value = Buffer.alloc(32 * MB, "0123456789abcdefghijklmnopqrstuv");
     await admin.set("large", value);
     const slow = rawSocket();
-    slow.write("CLIENT SETNAME slow\r\nGET large\r\nQUIT\r\n");
+    slow.write("CLIENT SETNAME slow\r\nGET large\r\nQUIT\r\n"); // the end of the stream is the end of the replies
     slow.pause();
     const held = async (): Promise<number> => {
       const line = String(await admin.client("LIST")).split("\n").find((entry) => entry.includes("name=slow"));
@@ -158,6 +159,17 @@ describe("sockets", () => {
     const reply = await buffer(slow);
     const expected = [Buffer.from(`+OK\r\n$${value.length}\r\n`), value, Buffer.from("\r\n+OK\r\n")];
     expect(reply.equals(Buffer.concat(expected))).toBe(true);
+  });
+
+  test("a reply that is still on its way when Valkey closes the connection arrives whole", async () => {
+    await admin.set("large", Buffer.alloc(10 * MB, "x"));
+    // One of these sizes fills the kernel's buffers, but not ours: Valkey is done, and the client has not begun.
+    for (let size = MB; size <= 10 * MB; size += MB / 2) {
+      const socket = rawSocket();
+      socket.pause().write(`GETRANGE large 0 ${size - 1}\r\nQUIT\r\n`);
+      await setTimeout(30);
+      expect((await buffer(socket)).length).toBe(`$${size}\r\n`.length + size + "\r\n+OK\r\n".length);
+    }
   });
 
   test("a client that ends its side first still gets its replies, then the end", async () => {

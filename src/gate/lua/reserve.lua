@@ -4,10 +4,12 @@
 -- ARGV[1]  now in µs, '' for the server's time
 -- ARGV[2]  id of the call
 -- ARGV[3]  'next': reserve, giving back ARGV[4] first · 'confirm': keep slot ARGV[4] unless a pause, block or tighter
---          rate has come over it, else reserve anew · 'return': give back ARGV[4]
+--          rate has come over it, else reserve anew · 'return': give back ARGV[4] · 'late': the start in slot ARGV[4] was
+--          later than allowed by ARGV[5] µs
 -- ARGV[4]  slot held so far in µs, or ''
 -- ARGV[5]  latest useful start in µs, or ''
--- Reply    { 'OK', now, slot, lateness in µs } · { 'EXPIRED', now } · { 'UNDECLARED' }
+-- ARGV[6]  late: what the schedule had moved in all when the slot was reserved, in µs
+-- Reply    { 'OK', now, slot, lateness in µs, moved in all in µs } · { 'EXPIRED', now } · { 'UNDECLARED' }
 -- O(rules · log log-size)
 --- @include "gate"
 local now = clock(ARGV[1])
@@ -16,12 +18,17 @@ if not g then return { 'UNDECLARED' } end
 local id, mode, held, deadline = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 if mode == 'confirm' and math.max(g.pausedUntil, g.blockedUntil) <= held then
-  return { 'OK', micros(now), micros(held), g.late }
+  return { 'OK', micros(now), micros(held), g.late, micros(g.shifted) }
+end
+if mode == 'late' then
+  shift(g, id, held, deadline, tonumber(ARGV[6]))
+  save(g)
+  return { 'OK', micros(now), micros(held), g.late, micros(g.shifted) }
 end
 if held then giveBack(g, held, id) end
 if mode == 'return' then
   save(g)
-  return { 'OK', micros(now), '0', g.late }
+  return { 'OK', micros(now), '0', g.late, micros(g.shifted) }
 end
 local slot = nextSlot(g, now)
 if deadline and slot > deadline then
@@ -30,4 +37,4 @@ if deadline and slot > deadline then
 end
 reserve(g, slot, id, false)
 save(g)
-return { 'OK', micros(now), micros(slot), g.late }
+return { 'OK', micros(now), micros(slot), g.late, micros(g.shifted) }

@@ -16,7 +16,7 @@
 -- ARGV[12…] pairs of id, data
 -- Reply    { 'LATE', now } · { 'UNDECLARED' } · { 'BLOCKED', now, until, reason }
 --          { 'FULL', now, depth, capacity, time of room }
---          { 'GRANTED', now, slot, lateness in µs, concurrency }
+--          { 'GRANTED', now, slot, lateness in µs, moved in all in µs, concurrency }
 --          { 'ADDED', now, number added, expected start of the first, of the last, attended, depth, { dropped… } }
 -- O(1) per call, and O(rules · log log-size) once
 --- @include "gate"
@@ -54,7 +54,7 @@ if kind == 'permit' and waiting == 0 and mayFly() then
     if g.concurrency > 0 then call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), ARGV[FIRST]) end
     save(g)
     expireWhenIdle(g, now)
-    return { 'GRANTED', micros(now), micros(slot), g.late, g.concurrency }
+    return { 'GRANTED', micros(now), micros(slot), g.late, micros(g.shifted), g.concurrency }
   end
 end
 

@@ -11,7 +11,8 @@
 -- ARGV[6]  lock duration in ms
 -- ARGV[7]  ms for which the result of an expired durable call is kept
 -- ARGV[8]  what to store as the result of a durable call that waited too long
--- Reply    { state, now, look again at (µs, 0 = when woken), { calls… }, { dropped… }, lateness in µs, concurrency } or { 'UNDECLARED' }
+-- Reply    { state, now, look again at (µs, 0 = when woken), { calls… }, { dropped… }, lateness in µs, moved in all in µs, concurrency }
+--          or { 'UNDECLARED' }
 --          state: 'more' (ask again) · 'wait' · 'empty' · 'full' (concurrency)
 --          call: { id, slot, 'permit', client, admitted at in ms, latest start }
 --             or { id, slot, 'request', BullMQ's job hash as a flat list }
@@ -108,8 +109,7 @@ elseif state == 'wait' then
       g.turnSince = now
     end
   end
-  g.turnUntil = again + horizon + TURN_MICROS
-  g.dirty = true
+  if g.turn == worker or g.turnUntil <= now then giveTurn(g, g.turn, now, again + horizon + TURN_MICROS) end
   if g.turn ~= worker then
     call('ZADD', base .. 'idle', now, worker)
     again = g.turnUntil
@@ -121,4 +121,4 @@ else
   if #calls > 0 and nextSlot(g, now) - now <= horizon and free > 0 and call('LLEN', base .. 'wait') > 0 then wakeIdle(g) end
 end
 save(g)
-return { state, micros(now), micros(again), calls, dropped, g.late, g.concurrency }
+return { state, micros(now), micros(again), calls, dropped, g.late, micros(g.shifted), g.concurrency }

@@ -20,7 +20,7 @@ end
 local FIELDS = {
   'limit', 'per', 'burst', 'late', 'rules', 'capacity', 'overflow', 'concurrency', 'cluster',
   'tat', 'last', 'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
-  'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again',
+  'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'shifted',
 }
 
 local function writePolicy(policy)
@@ -45,7 +45,7 @@ local function load(now)
     return load(now)
   end
   for _, name in ipairs({ 'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'last',
-                          'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'again' }) do
+                          'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'again', 'shifted' }) do
     g[name] = tonumber(g[name] or 0)
   end
   -- Starts may be `late` late, so slots lie that much further apart: then no window of the period holds more than N.
@@ -117,12 +117,24 @@ local function giveBack(g, slot, id)
   end
 end
 
+-- A start that turned out later than `late` (a connection had to be made first) must not crowd the starts of the next
+-- period: the schedule moves by the excess. `seen` is what it had moved in all when the slot was reserved.
+local function shift(g, id, slot, excess, seen)
+  local more = excess - (g.shifted - seen)
+  if more <= 0 then return end
+  g.tat = g.tat + more
+  g.last = g.last + more
+  g.shifted = g.shifted + more
+  g.dirty = true
+  if g.longest > 0 then call('ZADD', base .. 'log', 'XX', slot + excess, id .. '@' .. micros(slot)) end
+end
+
 local IDLE_MS = 3600000
 
 local function save(g)
   if not g.dirty then return end
   call('HSET', KEYS[1], 'tat', string.format('%.2f', g.tat), 'last', micros(g.last),
-    'again', g.again, 'turn', g.turn or '', 'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince))
+    'again', g.again, 'shifted', micros(g.shifted), 'turn', g.turn or '', 'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince))
 end
 
 -- Buckets come by the thousand (one per host or tenant) and must go by themselves, but not before their rules, pauses

@@ -1,0 +1,31 @@
+// @ts-check
+// The service that is called: a process of its own, so that its clock is honest. It answers 429 to whatever exceeds
+// RATE in any sliding second.
+import { createServer } from "node:http";
+import { endWithParent, now, RATE } from "./setting.mjs";
+
+/** @typedef {{ at: number, id: number, by: string, refused: boolean }} Arrival */
+
+const LATENCY_MS = 40;
+/** @type {Arrival[]} */
+const arrivals = [];
+/** @type {number[]} */
+const lastSecond = [];
+
+const server = createServer((request, response) => {
+  const at = now();
+  while (lastSecond[0] !== undefined && lastSecond[0] + 1000 <= at) lastSecond.shift();
+  const refused = lastSecond.length >= RATE;
+  if (!refused) lastSecond.push(at);
+  const id = Number(request.url?.slice(1));
+  arrivals.push({ at, id, by: String(request.headers["x-sent-by"]), refused });
+  setTimeout(() => response.writeHead(refused ? 429 : 200).end(), LATENCY_MS);
+});
+server.listen(0, "127.0.0.1", () => process.send?.({ address: server.address() }));
+
+// Tells what has arrived since it was last asked.
+process.on("message", () => process.send?.({ arrivals: arrivals.splice(0) }));
+endWithParent(() => {
+  server.close();
+  server.closeAllConnections();
+});
