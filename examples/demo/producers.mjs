@@ -27,7 +27,7 @@ export async function offerAll(client, { host, seconds, offers, signal }) {
   const started = now();
   const calls = [];
   let due = 0;
-  for (let last = started; !signal.aborted; ) {
+  for (let last = started; !signal.aborted;) {
     const at = now();
     const share = (at - started) / (seconds * 1000);
     const phase = LOAD.find(({ until }) => share < until);

@@ -63,12 +63,19 @@ export function summarise(/** @type {Recording} */ recording) {
     row("sent", sent, `by three workers and the process that fetches`),
     row("refused by the upstream", refused, `which allows ${RATE} in any second`),
     row("most in any one second", most, `of ${RATE}`),
-    row("leak rate", leak.rate.toFixed(2), `a second, measured over ${leak.seconds.toFixed(1)} s; one each ${spaced} ms`),
+    row(
+      "leak rate",
+      leak.rate.toFixed(2),
+      `a second, measured over ${leak.seconds.toFixed(1)} s; one each ${spaced} ms`,
+    ),
   ].join("\n");
   const claims = [
-    { holds: offered === accepted + dropped, flaw: `${offered} offered, but ${accepted} accepted and ${dropped} dropped` },
+    {
+      holds: offered === accepted + dropped,
+      flaw: `${offered} offered, but ${accepted} accepted and ${dropped} dropped`,
+    },
     { holds: accepted === sent && distinct === sent, flaw: `${accepted} accepted, ${sent} sent, ${distinct} distinct` },
-    { holds: failed === 0, flaw: `${failed} failed: ${recording.offers.find((one) => one.state === "failed")?.why?.stack}` },
+    { holds: failed === 0, flaw: `${failed} failed: ${recording.offers.find((one) => one.state === "failed")?.why}` },
     { holds: refused === 0, flaw: `the upstream refused ${refused}` },
     { holds: most <= RATE, flaw: `${most} starts in one second` },
     { holds: deepest <= CAPACITY, flaw: `${deepest} calls were waiting` },

@@ -2,7 +2,7 @@ import { InvalidCallError, QueueFullError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { admit } from "../queue/admit.js";
 import { type CallInit, encodeRequest, readHeaders } from "../queue/call.js";
-import { newId } from "../queue/ids.js";
+import { newId, ownId } from "../queue/ids.js";
 import type { Context } from "../redis/context.js";
 import { PendingTicket, type Ticket } from "./ticket.js";
 
@@ -43,7 +43,8 @@ async function prepare(context: Context, input: CallInput): Promise<Prepared> {
   const headers = readHeaders(input.headers);
   const ref = context.session.limits.match(input.url, { method: input.method, headers });
   const request = await encodeRequest(new URL(input.url), input, headers, ref.limit.maxRequestBytes);
-  return { input, ref, id: newId(), data: JSON.stringify(request) };
+  const id = input.id === undefined ? newId() : ownId(input.id);
+  return { input, ref, id, data: JSON.stringify(request) };
 }
 
 /** The tickets of what was accepted: the first so many calls. */
@@ -53,13 +54,18 @@ async function add(
   calls: readonly Prepared[],
   mode: "all" | "fit",
 ): Promise<Ticket[]> {
-  const admission = { kind: "request", calls, mode, maxWaitMs: ref.limit.maxWaitMs, horizon: 0 } as const;
+  const named = calls.some(({ input }) => input.id !== undefined);
+  const admission = { kind: "request", calls, named, mode, maxWaitMs: ref.limit.maxWaitMs, horizon: 0 } as const;
   const admitted = await admit(context, ref, admission);
   if (admitted.granted) throw new Error("A durable call cannot be granted at once");
-  const { count, firstAt, lastAt } = admitted;
-  const step = count > 1 ? (lastAt - firstAt) / (count - 1) : 0;
+  const { count, known, firstAt, lastAt } = admitted;
+  const added = count - known.size;
+  const step = added > 1 ? (lastAt - firstAt) / (added - 1) : 0;
+  let at = firstAt;
   return calls.slice(0, count).map(({ id }, i) => {
-    const expectedAt = new Date((firstAt + i * step) / 1000);
+    if (known.has(i)) return new PendingTicket(context, ref, id, closing);
+    const expectedAt = new Date(at / 1000);
+    at += step;
     return new PendingTicket(context, ref, id, closing, expectedAt);
   });
 }

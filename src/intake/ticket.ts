@@ -13,7 +13,7 @@ export interface Ticket {
   readonly id: string;
   /**
    * When the call will start, as far as a fixed leak can tell: from the calls before it, the rate, the rules and
-   * pauses. Undefined for a ticket made from an id.
+   * pauses. Undefined for a ticket made from an id, and for a call that had been accepted before.
    */
   readonly expectedAt: Date | undefined;
   /**

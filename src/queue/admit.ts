@@ -11,6 +11,8 @@ export interface Admission {
   readonly kind: "permit" | "request";
   /** Id and stored form of each call; a permit stores nothing. */
   readonly calls: readonly { readonly id: string; readonly data: string }[];
+  /** Whether ids are the callers' own, so that a call may be known already; then nothing is added for it. */
+  readonly named?: boolean;
   /** Whether a bulk that does not fit is refused as a whole. */
   readonly mode: "all" | "fit";
   readonly maxWaitMs: number | undefined;
@@ -23,7 +25,11 @@ export type Admitted =
   | { readonly granted: true; readonly slot: Slot; readonly counted: boolean }
   | {
       readonly granted: false;
+      /** How many of the calls, the first ones, were accepted. */
       readonly count: number;
+      /** Which of those were known before: positions from 0. */
+      readonly known: ReadonlySet<number>;
+      /** When the first and the last of the others are expected to start. */
       readonly firstAt: number;
       readonly lastAt: number;
       readonly attended: boolean;
@@ -46,7 +52,8 @@ export async function admit(context: Context, ref: BucketRef, admission: Admissi
     } catch (error) {
       const left = until - performance.now();
       if (!(error instanceof UnansweredError) || left <= 0) {
-        if (error instanceof UnansweredError) withdraw(context, ref, admission);
+        // Under an id of the caller's own, it may be somebody else's call, and asking again does no harm.
+        if (error instanceof UnansweredError && admission.named !== true) withdraw(context, ref, admission);
         throw error instanceof UnansweredError ? unavailable(error) : error;
       }
     }
@@ -59,7 +66,7 @@ const unavailable = (cause: UnansweredError): RedisUnavailableError =>
 async function admitOnce(
   context: Context,
   ref: BucketRef,
-  { kind, calls, mode, maxWaitMs, horizon }: Admission,
+  { kind, calls, named = false, mode, maxWaitMs, horizon }: Admission,
   repeated: boolean,
 ): Promise<Admitted> {
   const { session, keeper } = context;
@@ -76,7 +83,7 @@ async function admitOnce(
       session.address,
       horizon,
       maxWaitMs === undefined ? "" : maxWaitMs * 1000,
-      repeated ? "1" : "",
+      repeated || named ? "1" : "",
       limit.keepResultsMs,
       limit.overflow === "drop-oldest" ? outcomes.dropped(limit.name, limit.capacity) : "",
       keeper.leaseMs * 1000,
@@ -97,7 +104,9 @@ function readReply(context: Context, ref: BucketRef, reply: readonly unknown[]):
     for (const dropped of list(reply[7])) notifyDropped(context, ref, ["full", ...texts(dropped)]);
     const attended = number(reply[5]) === 1;
     if (!attended) context.report.unattended(limit, ref.bucket);
-    return { granted: false, count: number(reply[2]), firstAt: number(reply[3]), lastAt: number(reply[4]), attended };
+    const known = new Set(list(reply[8]).map(number));
+    const [count, firstAt, lastAt] = [number(reply[2]), number(reply[3]), number(reply[4])];
+    return { granted: false, count, known, firstAt, lastAt, attended };
   }
   const until = (micros: unknown): number => Math.max(0, number(micros) - number(reply[1])) / 1000;
   if (state === "BLOCKED") {

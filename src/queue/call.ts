@@ -22,6 +22,15 @@ export interface CallInit {
   readonly headers?: RequestInit["headers"];
   /** Read to its end before anything is stored; at most `maxRequestBytes`. */
   readonly body?: CallBody | null;
+  /**
+   * Your own id for the call, which makes accepting it idempotent: while a call with this id waits, runs, or has a result
+   * that is still kept (`keepResults`), another one to the same bucket is not stored, and gets the ticket of the first.
+   * After ERR_REDIS_UNAVAILABLE it may have been accepted nevertheless: ask again with the same id. 1 to 200 of the
+   * characters A-Z a-z 0-9 _ . @ = + -
+   *
+   * @default a new one for each call
+   */
+  readonly id?: string;
 }
 
 const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/;

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { BucketRef, Limits } from "../limits/define.js";
-import { UnknownCallError } from "../errors.js";
+import { InvalidCallError, UnknownCallError } from "../errors.js";
 
 let counter = 0;
 const process = randomBytes(4).readUInt32LE().toString(36).padStart(7, "0");
@@ -12,6 +12,19 @@ const process = randomBytes(4).readUInt32LE().toString(36).padStart(7, "0");
 export function newId(): string {
   counter = (counter + 1) % 36 ** 5;
   return `${Date.now().toString(36).padStart(9, "0")}${counter.toString(36).padStart(5, "0")}${process}`;
+}
+
+const OWN = /^[\w.@=+-]{1,200}$/;
+
+/**
+ * The id of a call whose caller has named it. The mark keeps it apart from made ids, and from the names of other keys.
+ *
+ * @throws {InvalidCallError} when it cannot be an id.
+ */
+export function ownId(id: unknown): string {
+  if (typeof id === "string" && OWN.test(id)) return `=${id}`;
+  const got = typeof id === "string" ? JSON.stringify(id) : typeof id;
+  throw new InvalidCallError(`Expected \`id\` to be 1 to 200 of the characters A-Z a-z 0-9 _ . @ = + -, got ${got}`);
 }
 
 /** A ticket's id names the bucket too, so that the id alone is enough to find the call. */

@@ -44,7 +44,7 @@ const commands = {
     many(count, width, async (i) => (await client.enqueue(url(base, i, tag), init)).result()),
   close: async () => {
     await (client ?? worker).close();
-    process.disconnect();
+    setTimeout(() => process.disconnect(), 0);
     return {};
   },
 };
@@ -58,6 +58,8 @@ process.on("message", async ({ type, ...details }) => {
   }
 });
 for (const event of ["warning", "drop", "unattended", "pause", "finish"]) {
-  (client ?? worker).events.on(event, (details) => say(event, { details: String(details?.message ?? JSON.stringify(details)) }));
+  (client ?? worker).events.on(event, (details) =>
+    say(event, { details: String(details?.message ?? JSON.stringify(details)) }),
+  );
 }
 say("ready");

@@ -9,7 +9,8 @@
 -- ARGV[5]  channel of the calling process
 -- ARGV[6]  how far ahead a slot may be granted at once, in µs
 -- ARGV[7]  longest wait in µs, or ''
--- ARGV[8]  '1' when this may be a repetition of an admission whose reply was lost
+-- ARGV[8]  '1' to look whether calls are known already: ids are the callers' own, or this may be the repetition of an
+--          admission whose reply was lost. A known call is accepted, and nothing is added for it.
 -- ARGV[9]  ms for which the result of a dropped durable call is kept
 -- ARGV[10] what to store as the result of a call that is dropped to make room
 -- ARGV[11] lease of the calling process in µs
@@ -17,7 +18,8 @@
 -- Reply    { 'LATE', now } · { 'UNDECLARED' } · { 'BLOCKED', now, until, reason }
 --          { 'FULL', now, depth, capacity, time of room }
 --          { 'GRANTED', now, slot, lateness in µs, moved in all in µs, concurrency }
---          { 'ADDED', now, number added, expected start of the first, of the last, attended, depth, { dropped… } }
+--          { 'ADDED', now, number added, expected start of the first, of the last, attended, depth, { dropped… },
+--            { which of the calls were known, from 0… } }, where the expected starts are those of the calls added
 -- O(1) per call, and O(rules · log log-size) once
 --- @include "gate"
 --- @include "wake"
@@ -31,8 +33,36 @@ local mode, kind, client, maxWait = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[7])
 local FIRST = 12
 local count = (#ARGV - FIRST + 1) / 2
 
-if ARGV[8] == '1' and (call('EXISTS', base .. ARGV[FIRST]) == 1 or call('EXISTS', base .. 'result:' .. ARGV[FIRST]) == 1) then
-  return { 'ADDED', micros(now), count, micros(expectedSlot(g, now, call('LLEN', base .. 'wait'))), micros(now), 1, 0, {} }
+-- It waits, runs, or its result is kept. What is left of a failed call when its result has gone does not count.
+local function isKnown(id)
+  if call('EXISTS', base .. 'result:' .. id) == 1 then return true end
+  return call('EXISTS', base .. id) == 1 and not call('ZSCORE', base .. 'failed', id)
+end
+
+local known, fresh = {}, count
+if ARGV[8] == '1' then
+  local seen = {}
+  for i = 0, count - 1 do
+    local id = ARGV[FIRST + 2 * i]
+    if seen[id] or isKnown(id) then
+      known[i] = true
+      fresh = fresh - 1
+    end
+    seen[id] = true
+  end
+end
+local function knownOf(accepted)
+  local list = {}
+  for i = 0, accepted - 1 do
+    if known[i] then list[#list + 1] = i end
+  end
+  return list
+end
+if fresh == 0 then
+  local attended = 1
+  if call('LLEN', base .. 'wait') > 0 then attended = attend(g, now) end
+  save(g)
+  return { 'ADDED', micros(now), count, micros(now), micros(now), attended, occupied(g, now), {}, knownOf(count) }
 end
 if g.blockedUntil > now then return { 'BLOCKED', micros(now), micros(g.blockedUntil), g.blockReason or '' } end
 
@@ -69,9 +99,9 @@ local function timeOfRoom(missing)
 end
 
 local dropped = {}
-if count > room and g.overflow == 'drop-oldest' and count <= g.capacity then
+if fresh > room and g.overflow == 'drop-oldest' and fresh <= g.capacity then
   for _ = 1, waiting do
-    if room >= count then break end
+    if room >= fresh then break end
     local id = call('RPOP', base .. 'wait')
     if not id then break end
     local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
@@ -79,11 +109,18 @@ if count > room and g.overflow == 'drop-oldest' and count <= g.capacity then
     dropped[#dropped + 1] = discard(id, job[1], job[2], ARGV[10], tonumber(ARGV[9]))
   end
 end
-if count > room then
-  if mode == 'all' or room <= 0 then
-    return { 'FULL', micros(now), depth, g.capacity, micros(timeOfRoom(mode == 'all' and count - room or 1)) }
+if fresh > room then
+  if mode == 'all' or (room <= 0 and not known[0]) then
+    return { 'FULL', micros(now), depth, g.capacity, micros(timeOfRoom(mode == 'all' and fresh - room or 1)) }
   end
-  count = room
+  -- Calls are accepted in order, up to the first that has no room.
+  local accepted = 0
+  fresh = 0
+  while accepted < count and (known[accepted] or fresh < room) do
+    if not known[accepted] then fresh = fresh + 1 end
+    accepted = accepted + 1
+  end
+  count = accepted
 end
 
 local ahead = call('LLEN', base .. 'wait')
@@ -98,16 +135,21 @@ local keys = {
 }
 local opts = cmsgpack.pack({ attempts = 1 })
 local milliseconds = math.floor(now / 1000)
-for i = 0, count - 1 do
+local function add(i)
   local id, data = ARGV[FIRST + 2 * i], ARGV[FIRST + 2 * i + 1]
+  if ARGV[8] == '1' and call('ZREM', base .. 'failed', id) == 1 then call('DEL', base .. id) end
   local added = addStandardJob(keys, { cmsgpack.pack({ base, id, kind, milliseconds }), data, opts })
   if added ~= id then error('spillway: BullMQ did not add the job: ' .. tostring(added)) end
-  call('HSET', base .. id, 'c', kind == 'permit' and client or '', 'x', maxWait and micros(now + maxWait) or '')
+  call('HSET', base .. id, 'c', kind == 'permit' and client or '', 'x', maxWait and micros(now + maxWait) or '',
+    'o', string.format('%.0f:%05d', now, i))
+end
+for i = 0, count - 1 do
+  if not known[i] then add(i) end
 end
 if kind == 'permit' then call('ZADD', base .. 'leases', now + tonumber(ARGV[11]), client) end
 local attended = attend(g, now)
 save(g)
 return {
-  'ADDED', micros(now), count, micros(expectedSlot(g, now, ahead)), micros(expectedSlot(g, now, ahead + count - 1)),
-  attended, g.capacity - room + count, dropped,
+  'ADDED', micros(now), count, micros(expectedSlot(g, now, ahead)), micros(expectedSlot(g, now, ahead + fresh - 1)),
+  attended, g.capacity - room + fresh, dropped, knownOf(count),
 }

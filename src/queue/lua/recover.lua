@@ -21,10 +21,12 @@ local recovered = moveStalledJobsToWait({
   base .. 'marker', base .. 'events', base .. 'repeat',
 }, { 1000000, base, math.floor(now / 1000), ARGV[2] })
 
--- BullMQ puts them back in any order; FIFO wants the oldest first. Ids begin with the time of admission.
+-- BullMQ puts them back in any order; FIFO wants the oldest first. `o` is the order of admission.
 if #recovered > 1 then
+  local order = {}
+  for _, id in ipairs(recovered) do order[id] = call('HGET', base .. id, 'o') or '' end
   call('RPOP', base .. 'wait', #recovered)
-  table.sort(recovered, function(a, b) return a > b end)
+  table.sort(recovered, function(a, b) return order[a] > order[b] end)
   for _, id in ipairs(recovered) do call('RPUSH', base .. 'wait', id) end
 end
 for _, id in ipairs(recovered) do

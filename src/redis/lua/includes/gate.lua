@@ -117,10 +117,12 @@ local function giveBack(g, slot, id)
   end
 end
 
--- A start that turned out later than `late` (a connection had to be made first) must not crowd the starts of the next
--- period: the schedule moves by the excess. `seen` is what it had moved in all when the slot was reserved.
+-- A start that turned out later than `late` (a connection had to be made first) must not crowd the starts that follow:
+-- the schedule moves by the excess, or skips one slot where that is less. The late start then counts in place of the
+-- skipped one, so windows still hold, as long as it is not late by a whole period. `seen` is what the schedule had moved
+-- in all when the slot was reserved: several starts that were late together need not move it several times.
 local function shift(g, id, slot, excess, seen)
-  local more = excess - (g.shifted - seen)
+  local more = math.min(excess - (g.shifted - seen), g.spacing)
   if more <= 0 then return end
   g.tat = g.tat + more
   g.last = g.last + more
