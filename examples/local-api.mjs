@@ -5,15 +5,14 @@ import { createServer } from "node:http";
 
 export async function startLocalApi() {
   let first = Number.NaN;
-  const server = createServer(async (request, response) => {
+  const server = createServer((request, response) => {
     const now = performance.now();
     if (Number.isNaN(first)) first = now;
-    const ms = Math.round(now - first);
-    let body = "";
-    for await (const chunk of request.setEncoding("utf8")) body += chunk;
-    const { method, url: path, headers } = request;
+    const { method, url, headers } = request;
     const credentials = headers.authorization === undefined ? "" : `, with "${headers.authorization}"`;
-    response.end(`${method} ${path} after ${ms} ms${credentials}${body && `: ${body}`}`);
+    response.write(`${method} ${url} after ${Math.round(now - first)} ms${credentials}`);
+    if (method === "POST") response.write(": ");
+    request.pipe(response);
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
   const address = server.address();

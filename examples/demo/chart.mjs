@@ -44,7 +44,7 @@ const STYLE = `
 
 export function drawChart(/** @type {Recording} */ recording) {
   const { startedAt, offers, arrivals, depths } = recording;
-  const ends = [offers, arrivals, depths].map((list) => Number(list.at(-1)?.at ?? startedAt));
+  const ends = [offers, arrivals, depths].map((list) => list.at(-1)?.at ?? startedAt);
   const seconds = Math.max(1, Math.ceil((Math.max(...ends) - startedAt) / 500) / 2);
   const x = (/** @type {number} */ at) => LEFT + ((at - startedAt) / 1000 / seconds) * (WIDTH - LEFT - RIGHT);
 

@@ -7,7 +7,8 @@ import { now } from "./setting.mjs";
 
 /** @typedef {{ at: number, state: "offered" | "accepted" | "dropped" | "failed", why?: unknown }} Offer */
 
-/** So many calls a second, until this share of the time. */
+/** So many calls a second, until this share of the time; a shorter time gets as many calls. */
+const LOAD_SECONDS = 10;
 const LOAD = [
   { until: 0.18, rate: 30 },
   { until: 0.38, rate: 150 },
@@ -32,7 +33,7 @@ export async function offerAll(client, { host, seconds, offers, signal }) {
     const share = (at - started) / (seconds * 1000);
     const phase = LOAD.find(({ until }) => share < until);
     if (phase === undefined) break;
-    due += ((at - last) / 1000) * phase.rate;
+    due += ((at - last) / 1000) * phase.rate * (LOAD_SECONDS / seconds);
     last = at;
     for (; due >= 1; due--) calls.push(offer(client, `http://${host}/${calls.length}`, { offers, signal }));
     await sleep(TICK_MS);

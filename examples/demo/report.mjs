@@ -1,6 +1,6 @@
 // @ts-check
 // Counts what happened, and checks what was promised.
-import { CAPACITY, LATENESS_MS, RATE } from "./setting.mjs";
+import { CAPACITY, RATE } from "./setting.mjs";
 
 /**
  * Times in ms on one clock.
@@ -49,13 +49,17 @@ function leakRate(/** @type {Recording} */ { depths, arrivals }) {
   return { rate: ((during.length - 1) / span) * 1000, seconds: span / 1000 };
 }
 
-export function summarise(/** @type {Recording} */ recording) {
+/**
+ * @param {Recording} recording
+ * @param {number} lateness Of the limit, in ms.
+ */
+export function summarise(recording, lateness) {
   const { offered, accepted, dropped, failed, sent, refused } = count(recording);
   const most = mostInOneSecond(recording.arrivals.map(({ at }) => at));
   const distinct = new Set(recording.arrivals.map(({ id }) => id)).size;
   const deepest = Math.max(...recording.depths.map(({ depth }) => depth));
   const leak = leakRate(recording);
-  const spaced = (1000 + LATENESS_MS) / RATE;
+  const spaced = (1000 + lateness) / RATE;
   const text = [
     row("offered", offered, "calls by two producers"),
     row("accepted", accepted, ""),
@@ -75,7 +79,10 @@ export function summarise(/** @type {Recording} */ recording) {
       flaw: `${offered} offered, but ${accepted} accepted and ${dropped} dropped`,
     },
     { holds: accepted === sent && distinct === sent, flaw: `${accepted} accepted, ${sent} sent, ${distinct} distinct` },
-    { holds: failed === 0, flaw: `${failed} failed: ${recording.offers.find((one) => one.state === "failed")?.why}` },
+    {
+      holds: failed === 0,
+      flaw: `${failed} failed: ${String(recording.offers.find((one) => one.state === "failed")?.why)}`,
+    },
     { holds: refused === 0, flaw: `the upstream refused ${refused}` },
     { holds: most <= RATE, flaw: `${most} starts in one second` },
     { holds: deepest <= CAPACITY, flaw: `${deepest} calls were waiting` },

@@ -6,19 +6,18 @@ import { defineLimits } from "spillway";
 export const RATE = 50;
 /** Calls that may wait. */
 export const CAPACITY = 100;
-/** How late a start may be. A laptop that runs six processes at once is not always on time. */
-export const LATENESS_MS = 20;
 
 /**
  * @param {string} host Where the upstream is.
+ * @param {number} lateness How late a start may be, in ms.
  * @param {string} name Who sends, for the picture: told to the upstream in a header, which never enters Redis.
  */
-export const limitsFor = (host, name) =>
+export const limitsFor = (host, lateness, name) =>
   defineLimits({
     [host]: {
       rate: { limit: RATE, per: "1s" },
       capacity: CAPACITY,
-      lateness: LATENESS_MS,
+      lateness,
       headers: () => ({ "x-sent-by": name }),
     },
   });

@@ -10,7 +10,7 @@ const TITLE = `spillway: three workers share ${RATE} starts a second; the upstre
 
 /** @param {number} seconds How long calls will be offered. */
 export function openView(seconds) {
-  const terminal = process.stdout.isTTY === true;
+  const terminal = process.stdout.isTTY;
   let drawn = 0;
   let said = 0;
   process.stdout.write(`${TITLE}\n\n`);

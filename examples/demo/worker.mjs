@@ -3,7 +3,7 @@
 import { createWorker } from "spillway";
 import { endWithParent, limitsFor } from "./setting.mjs";
 
-const [redis, host = "", name = ""] = process.argv.slice(2);
-const worker = createWorker({ redis, limits: limitsFor(host, name), closeTimeout: "2s" });
+const [redis, host = "", lateness, name = ""] = process.argv.slice(2);
+const worker = createWorker({ redis, limits: limitsFor(host, Number(lateness), name), closeTimeout: "2s" });
 endWithParent(() => worker.close());
 process.send?.({ ready: true });

@@ -168,7 +168,7 @@ class OpenClient<L extends Limits> implements Client<L> {
   }
 
   async #close(): Promise<void> {
-    this.#closing.abort();
+    this.#closing.abort(new ClosedError());
     await this.#worker?.close();
     await this.context.close();
   }

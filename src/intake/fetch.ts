@@ -6,6 +6,8 @@ import { acquire, type Permit } from "./permit.js";
 /** The part of a dispatcher that `fetch` uses, of whatever version of undici that fetch is. */
 interface Dispatches {
   dispatch(options: object, handler: object): boolean;
+  /** Of a MockAgent: it wants bodies as they were given, and not as streams. */
+  readonly isMockActive?: boolean;
 }
 
 /**
@@ -18,10 +20,11 @@ export function throttledFetch(context: Context, closing: AbortSignal): typeof g
   return async (input, init) => {
     const request = input instanceof Request ? input : undefined;
     const url = request?.url ?? String(input);
-    const method = init?.method ?? request?.method;
+    const method = (init?.method ?? request?.method)?.toUpperCase();
     const headers = new Headers(init?.headers ?? request?.headers);
     const ref = context.session.limits.match(url, { method, headers });
-    const signal = init?.signal ?? request?.signal;
+    // `null` in an init takes away the signal of its Request.
+    const signal = init?.signal === undefined ? request?.signal : (init.signal ?? undefined);
     return send(input, init, await acquire(context, ref, { signal, closing }));
   };
 }
@@ -35,27 +38,39 @@ async function send(
   init: RequestInit | undefined,
   permit: Permit,
 ): Promise<Response> {
+  // One for each hop of a redirect; between two of them none is open, and the flight is not over.
   let open = 0;
+  let answered = false;
   let sent = false;
   const started = (): void => {
     if (!sent) permit.started();
     sent = true;
   };
   const ended = (): void => {
-    if (--open === 0) permit.release();
+    if (--open === 0 && answered) permit.release();
   };
-  const given: Dispatches | undefined = init !== undefined && "dispatcher" in init ? init.dispatcher : undefined;
-  const target = given ?? getGlobalDispatcher();
+  const given: RequestInit & { readonly dispatcher?: Dispatches } = init ?? {};
+  const target: Dispatches = given.dispatcher ?? getGlobalDispatcher();
   const dispatcher: Dispatches = {
+    isMockActive: target.isMockActive === true,
     dispatch(options, handler) {
       open++;
       return watching({ started, ended })((o: object, h: object) => target.dispatch(o, h))(options, handler);
     },
   };
   try {
-    return await fetch(input, Object.assign({}, init, { dispatcher }));
+    return await fetch(input, withDispatcher(given, dispatcher));
   } finally {
-    // Refused before anything was sent: a bad option, a data: URL.
+    answered = true;
+    // The whole body is here already, or nothing was sent: a bad option, say.
     if (open === 0) permit.release();
   }
+}
+
+/** No copy of the init: its properties may be getters, as those of a Request are. */
+function withDispatcher(init: RequestInit, dispatcher: Dispatches): RequestInit {
+  return new Proxy<RequestInit>(
+    {},
+    { get: (_target, name) => (name === "dispatcher" ? dispatcher : Reflect.get(init, name, init)) },
+  );
 }

@@ -1,4 +1,3 @@
-import { ClosedError } from "../errors.js";
 import { awaitSlot, horizonOf, reportStart } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { PERMIT_MAX_WAIT_MS } from "../limits/options.js";
@@ -6,7 +5,13 @@ import { admit } from "../queue/admit.js";
 import { newId } from "../queue/ids.js";
 import type { Context } from "../redis/context.js";
 import { fly, type Grant } from "./flight.js";
-import { type PermitOptions, type Wait, waitInQueue } from "./wait.js";
+import { either, type Wait, waitInQueue } from "./wait.js";
+
+interface PermitOptions {
+  readonly signal?: AbortSignal | undefined;
+  /** Ends the wait when the client is closed. */
+  readonly closing: AbortSignal;
+}
 
 /** Leave to start now. */
 export interface Permit {
@@ -25,18 +30,18 @@ export interface Permit {
  * @throws the signal's reason; the place in the queue is freed at once.
  */
 export async function acquire(context: Context, ref: BucketRef, options: PermitOptions): Promise<Permit> {
-  options.signal?.throwIfAborted();
-  if (options.closing.aborted) throw new ClosedError();
+  const signal = either(options.signal, options.closing);
+  signal.throwIfAborted();
   const { session } = context;
   // A permit that must wait belongs to a process that is seen to be alive.
   await session.visible();
   const maxWaitMs = ref.limit.maxWaitMs ?? PERMIT_MAX_WAIT_MS;
   const until = performance.now() + maxWaitMs;
-  const { id, grant } = await request(context, ref, { ...options, maxWaitMs, until });
+  const { id, grant } = await request(context, ref, { signal, maxWaitMs, until });
   const release = grant.counted ? fly(context, ref, id) : (): void => {};
   try {
     const deadline = session.clock.now() + (until - performance.now()) * 1000;
-    const slot = await awaitSlot(context, { ref, id, deadline, signal: joined(options) }, grant.slot);
+    const slot = await awaitSlot(context, { ref, id, deadline, signal }, grant.slot);
     const started = (): void => reportStart(context, ref, id, slot, session.clock.now());
     return { counted: grant.counted, started, release };
   } catch (error) {
@@ -44,9 +49,6 @@ export async function acquire(context: Context, ref: BucketRef, options: PermitO
     throw error;
   }
 }
-
-const joined = ({ signal, closing }: PermitOptions): AbortSignal =>
-  signal === undefined ? closing : AbortSignal.any([signal, closing]);
 
 /** Asks until there is a grant. A permit that was lost (with the server's memory, or the connection) is asked anew. */
 async function request(context: Context, ref: BucketRef, wait: Wait): Promise<{ id: string; grant: Grant }> {

@@ -1,4 +1,4 @@
-import { ClosedError, RedisUnavailableError, UnknownCallError } from "../errors.js";
+import { RedisUnavailableError, UnknownCallError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { notifyDropped } from "../queue/dropped.js";
 import { ticketId } from "../queue/ids.js";
@@ -6,6 +6,7 @@ import { type CallResult, outcomes, settle } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
 import type { Message } from "../redis/mailbox.js";
 import { bytes, list, text, texts } from "../redis/reply.js";
+import { either } from "./wait.js";
 
 /** A durable call that was accepted. */
 export interface Ticket {
@@ -49,8 +50,9 @@ export class PendingTicket implements Ticket {
     this.#closing = closing;
   }
 
-  async result({ signal }: { readonly signal?: AbortSignal } = {}): Promise<CallResult> {
-    signal?.throwIfAborted();
+  async result(options: { readonly signal?: AbortSignal } = {}): Promise<CallResult> {
+    const signal = either(options.signal, this.#closing);
+    signal.throwIfAborted();
     return new Promise<CallResult>((resolve, reject) => {
       let settled = false;
       const settleWith = (end: () => void): void => {
@@ -58,12 +60,10 @@ export class PendingTicket implements Ticket {
         settled = true;
         clearInterval(timer);
         stopReceiving();
-        signal?.removeEventListener("abort", onAbort);
-        this.#closing.removeEventListener("abort", onClose);
+        signal.removeEventListener("abort", onAbort);
         end();
       };
-      const onAbort = (): void => settleWith(() => reject(signal?.reason));
-      const onClose = (): void => settleWith(() => reject(new ClosedError()));
+      const onAbort = (): void => settleWith(() => reject(signal.reason));
       const onResult = (outcome: string, body: Buffer): void =>
         settleWith(() => {
           try {
@@ -89,10 +89,8 @@ export class PendingTicket implements Ticket {
       };
       const stopReceiving = this.#context.mailbox.receive(this.#callId, onMessage);
       const timer = setInterval(look, LOOK_AGAIN_MS);
-      signal?.addEventListener("abort", onAbort, { once: true });
-      this.#closing.addEventListener("abort", onClose, { once: true });
-      if (this.#closing.aborted) onClose();
-      else look();
+      signal.addEventListener("abort", onAbort, { once: true });
+      look();
     });
   }
 

@@ -1,20 +1,24 @@
-import { CancelledError, ClosedError, QueueFullError, WaitExceededError } from "../errors.js";
+import { CancelledError, QueueFullError, WaitExceededError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { outcomes } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
 import type { Message } from "../redis/mailbox.js";
 import { type Grant, refuseGrant } from "./flight.js";
 
-export interface PermitOptions {
-  readonly signal?: AbortSignal | undefined;
-  /** Ends the wait when the client is closed. */
-  readonly closing: AbortSignal;
-}
-
-export interface Wait extends PermitOptions {
+export interface Wait {
+  /** Ends the wait with its reason. */
+  readonly signal: AbortSignal;
   readonly maxWaitMs: number;
   /** End of the wait, on this process's monotonic clock. */
   readonly until: number;
+}
+
+/**
+ * Aborts with either of them. Never listens to the caller's own signal itself: many calls may share that one, and Node
+ * warns of more than ten listeners.
+ */
+export function either(signal: AbortSignal | undefined, closing: AbortSignal): AbortSignal {
+  return signal === undefined ? closing : AbortSignal.any([signal, closing]);
 }
 
 /** How long a grant that must be on its way is waited for when the wait is over. */
@@ -30,7 +34,7 @@ export function waitInQueue(
   wait: Wait,
   attended: boolean,
 ): Promise<Grant | "lost"> {
-  const { signal, closing } = wait;
+  const { signal } = wait;
   const { limit } = ref;
   return new Promise((resolve, reject) => {
     let settled = false;
@@ -38,8 +42,7 @@ export function waitInQueue(
       if (settled) return;
       settled = true;
       clearTimeout(timer);
-      signal?.removeEventListener("abort", onAbort);
-      closing.removeEventListener("abort", onClose);
+      signal.removeEventListener("abort", onAbort);
       forget();
       end();
     };
@@ -58,8 +61,7 @@ export function waitInQueue(
       settle(() => reject(reason));
       void cancel(context, ref, id).then(() => setTimeout(stopReceiving, GRACE_MS).unref());
     };
-    const onAbort = (): void => abandon(signal?.reason);
-    const onClose = (): void => abandon(new ClosedError());
+    const onAbort = (): void => abandon(signal.reason);
     const onTimeout = (): void => {
       const hint = attended ? undefined : UNATTENDED;
       abandon(
@@ -72,10 +74,8 @@ export function waitInQueue(
       settle(() => resolve("lost"));
     });
     const timer = setTimeout(onTimeout, Math.max(0, wait.until - performance.now()));
-    signal?.addEventListener("abort", onAbort, { once: true });
-    closing.addEventListener("abort", onClose, { once: true });
-    if (signal?.aborted === true) onAbort();
-    else if (closing.aborted) onClose();
+    signal.addEventListener("abort", onAbort, { once: true });
+    if (signal.aborted) onAbort();
   });
 }
 

@@ -3,7 +3,8 @@ import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { list, number, text, texts } from "../redis/reply.js";
-import { PATIENCE_MS, UnansweredError } from "../redis/session.js";
+import { LONG_PATIENCE_MS, PATIENCE_MS, UnansweredError } from "../redis/session.js";
+import { sleep } from "../redis/sleep.js";
 import { notifyDropped } from "./dropped.js";
 import { outcomes } from "./outcome.js";
 
@@ -46,16 +47,18 @@ const REPLY_MARGIN_MS = 250;
  */
 export async function admit(context: Context, ref: BucketRef, admission: Admission): Promise<Admitted> {
   const until = performance.now() + 1.5 * PATIENCE_MS;
-  for (let repeated = false; ; repeated = true) {
+  for (let doubtful = false; ;) {
     try {
-      return await admitOnce(context, ref, admission, repeated);
+      const left = Math.max(0, until - performance.now());
+      return await admitOnce(context, ref, admission, doubtful, Math.min(left, PATIENCE_MS));
     } catch (error) {
-      const left = until - performance.now();
-      if (!(error instanceof UnansweredError) || left <= 0) {
-        // Under an id of the caller's own, it may be somebody else's call, and asking again does no harm.
-        if (error instanceof UnansweredError && admission.named !== true) withdraw(context, ref, admission);
-        throw error instanceof UnansweredError ? unavailable(error) : error;
+      doubtful ||= error instanceof UnansweredError;
+      if (error instanceof UnansweredError && performance.now() < until) continue;
+      // Under an id of the caller's own, it may be somebody else's call, and asking again does no harm.
+      if (doubtful && error instanceof RedisUnavailableError && admission.named !== true) {
+        for (const { id } of admission.calls) void withdraw(context, ref, id);
       }
+      throw error instanceof UnansweredError ? unavailable(error) : error;
     }
   }
 }
@@ -68,16 +71,17 @@ async function admitOnce(
   ref: BucketRef,
   { kind, calls, named = false, mode, maxWaitMs, horizon }: Admission,
   repeated: boolean,
+  patience: number,
 ): Promise<Admitted> {
   const { session, keeper } = context;
-  await session.commands();
+  await session.commands(patience);
   const { limit } = ref;
   const reply = await session.run(
     ref,
     "admit",
     [
       "",
-      session.clock.synchronized ? Math.round(session.clock.now() + PATIENCE_MS * 1000) : "",
+      Math.round(session.clock.now() + patience * 1000),
       mode,
       kind,
       session.address,
@@ -89,7 +93,7 @@ async function admitOnce(
       keeper.leaseMs * 1000,
       ...calls.flatMap(({ id, data }) => [id, data]),
     ],
-    PATIENCE_MS + REPLY_MARGIN_MS,
+    patience + REPLY_MARGIN_MS,
   );
   return readReply(context, ref, reply);
 }
@@ -120,17 +124,24 @@ function readReply(context: Context, ref: BucketRef, reply: readonly unknown[]):
       retryAfter: until(reply[4]),
     });
   }
-  throw new RedisUnavailableError("Redis answered too late: the call was not accepted");
+  // Too late, or early enough by a clock that was wrong: the server may be another one now. Its reply has set it right.
+  throw new UnansweredError("Redis answered too late: the call was not accepted");
 }
 
+const AGAIN_MS = 250;
+
 /** What was reported as failed may have been added after all: takes it out as soon as the server answers again. */
-function withdraw({ session, report }: Context, ref: BucketRef, { calls }: Admission): void {
-  const cancel = (): void => {
-    session.onReconnect = session.onReconnect.filter((listener) => listener !== cancel);
-    const outcome = outcomes.cancelled(ref.limit.name, "reported as failed while Redis did not answer");
-    for (const { id } of calls) {
-      session.run(ref, "cancel", ["", id, 0, outcome]).catch((error: unknown) => report.connection(error));
+async function withdraw({ session, report }: Context, ref: BucketRef, id: string): Promise<void> {
+  const outcome = outcomes.cancelled(ref.limit.name, "reported as failed while Redis did not answer");
+  for (;;) {
+    try {
+      const reply = await session.run(ref, "cancel", ["", id, 0, outcome], LONG_PATIENCE_MS);
+      if (text(reply[0]) !== "TAKEN") return;
+      report.warn(new Error(`Call ${id} was reported as failed while Redis did not answer, but it has been sent`));
+      return;
+    } catch (error) {
+      if (!(error instanceof RedisUnavailableError)) return;
+      await sleep(AGAIN_MS);
     }
-  };
-  session.onReconnect.push(cancel);
+  }
 }

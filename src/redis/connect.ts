@@ -22,6 +22,8 @@ const ONCE = {
   // The keys have a prefix of their own, which the scripts know of.
   keyPrefix: "",
   retryStrategy: backoff,
+  // The session subscribes anew by itself; what ioredis does there, nobody catches when it fails.
+  autoResubscribe: false,
   // After a failover the old master answers, but may not write any more.
   reconnectOnError: (error: Error): boolean => error.message.startsWith("READONLY"),
 } satisfies RedisOptions;
@@ -30,7 +32,16 @@ const ONCE = {
 export function open(option: RedisOption, onError: (error: Error) => void): Connection {
   const connection = duplicate(option);
   connection.on("error", onError);
+  // As many listeners as calls wait for the connection.
+  connection.setMaxListeners(0);
   return connection;
+}
+
+/** Ends a connection for good. */
+export function hangUp(connection: Connection): void {
+  connection.disconnect();
+  // Between two attempts to connect there is nothing to end, and ioredis says nothing.
+  connection.emit("end");
 }
 
 function duplicate(option: RedisOption): Connection {

@@ -5,6 +5,9 @@ import type { Session } from "./session.js";
 /** What is held for a process that falls silent; everything is renewed three times within it. */
 export const LEASE_MS = 15_000;
 
+/** A granted permit leaves the queue before its grant arrives; only one that was not granted by then is lost. */
+const GRANT_MS = 1000;
+
 /** What this process holds in one bucket. */
 interface Holdings {
   readonly ref: BucketRef;
@@ -96,7 +99,7 @@ export class Keeper {
       ...[...locks].flat(),
     ];
     const [, , missing, lost] = await this.#session.run(ref, "renew", args, this.#leaseMs);
-    for (const id of texts(missing)) permits.get(id)?.();
+    for (const id of texts(missing)) setTimeout(() => permits.get(id)?.(), GRANT_MS).unref();
     for (const id of texts(lost)) {
       if (locks.has(id))
         this.#session.report.warn(new Error(`The lock on call ${id} is lost: another worker may have it`));

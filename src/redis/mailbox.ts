@@ -1,5 +1,5 @@
 import type { Connection } from "./connect.js";
-import { whenReady } from "./connect.js";
+import { hangUp, whenReady } from "./connect.js";
 import { bytes, list, number } from "./reply.js";
 import { sleep } from "./sleep.js";
 import type { Session } from "./session.js";
@@ -63,12 +63,10 @@ function decode(data: Buffer): Message {
  */
 export class Mailbox {
   readonly #session: Session;
-  readonly #receivers = new Map<string, (message: Message) => void>();
+  readonly #receivers = new Map<string, Set<(message: Message) => void>>();
   #connection: Connection | undefined;
   #reading = false;
   #closed = false;
-  /** What to do with a message that nobody here waits for any more. */
-  onUnclaimed: ((message: Message) => void) | undefined;
 
   constructor(session: Session) {
     this.#session = session;
@@ -76,12 +74,17 @@ export class Mailbox {
 
   /** Calls `receive` for each message about this call, until the returned function is called. */
   receive(id: string, receive: (message: Message) => void): () => void {
-    this.#receivers.set(id, receive);
+    const receivers = this.#receivers.get(id) ?? new Set();
+    receivers.add(receive);
+    this.#receivers.set(id, receivers);
     if (!this.#reading) {
       this.#reading = true;
       void this.#read();
     }
-    return () => this.#receivers.delete(id);
+    return () => {
+      receivers.delete(receive);
+      if (receivers.size === 0 && this.#receivers.get(id) === receivers) this.#receivers.delete(id);
+    };
   }
 
   /** Puts a message into the mailbox at `address`, which may be this one. */
@@ -97,9 +100,7 @@ export class Mailbox {
   }
 
   #deliver(message: Message): void {
-    const receive = this.#receivers.get(message.id);
-    if (receive === undefined) this.onUnclaimed?.(message);
-    else receive(message);
+    for (const receive of [...(this.#receivers.get(message.id) ?? [])]) receive(message);
   }
 
   /** What cannot be read, from a later version perhaps, does not keep back what can. */
@@ -136,6 +137,6 @@ export class Mailbox {
 
   close(): void {
     this.#closed = true;
-    this.#connection?.disconnect();
+    if (this.#connection !== undefined) hangUp(this.#connection);
   }
 }

@@ -40,6 +40,43 @@ const scripts = composeAll();
 
 const isUnknownScript = (error: unknown): boolean => error instanceof Error && error.message.startsWith("NOSCRIPT");
 
+/** Texts on their way to a server that did not know them. */
+const teaching = new WeakMap<Redis | Cluster, Map<ScriptName, Promise<unknown>>>();
+
+/** A text has tens of kilobytes: of many calls that find it missing, one brings it and the others wait for that one. */
+async function withText(
+  redis: Redis | Cluster,
+  name: ScriptName,
+  run: () => Promise<unknown>,
+  teach: () => Promise<unknown>,
+): Promise<unknown> {
+  try {
+    return await run();
+  } catch (error) {
+    if (!isUnknownScript(error)) throw error;
+  }
+  const texts = teaching.get(redis) ?? new Map<ScriptName, Promise<unknown>>();
+  teaching.set(redis, texts);
+  const underWay = texts.get(name);
+  if (underWay !== undefined) {
+    await underWay.catch(() => {});
+    try {
+      return await run();
+    } catch (error) {
+      // Another node of a cluster.
+      if (!isUnknownScript(error)) throw error;
+    }
+    return teach();
+  }
+  const taught = teach();
+  texts.set(name, taught);
+  try {
+    return await taught;
+  } finally {
+    texts.delete(name);
+  }
+}
+
 /** Runs a script by its hash; a server that does not know it yet gets its text. */
 export async function runScript(
   redis: Redis | Cluster,
@@ -48,12 +85,8 @@ export async function runScript(
   args: readonly (string | number | Buffer)[],
 ): Promise<unknown> {
   const script = scripts[name];
-  try {
-    return await redis.evalsha(script.sha, 1, key, ...args);
-  } catch (error) {
-    if (!isUnknownScript(error)) throw error;
-    return await redis.eval(script.source, 1, key, ...args);
-  }
+  const run = (): Promise<unknown> => redis.evalsha(script.sha, 1, key, ...args);
+  return withText(redis, name, run, () => redis.eval(script.source, 1, key, ...args));
 }
 
 /** As {@link runScript}, for replies that hold bytes. */
@@ -64,10 +97,6 @@ export async function runScriptBuffer(
   args: readonly (string | number | Buffer)[],
 ): Promise<unknown> {
   const script = scripts[name];
-  try {
-    return await redis.callBuffer("EVALSHA", script.sha, 1, key, ...args);
-  } catch (error) {
-    if (!isUnknownScript(error)) throw error;
-    return await redis.callBuffer("EVAL", script.source, 1, key, ...args);
-  }
+  const run = (): Promise<unknown> => redis.callBuffer("EVALSHA", script.sha, 1, key, ...args);
+  return withText(redis, name, run, () => redis.callBuffer("EVAL", script.source, 1, key, ...args));
 }

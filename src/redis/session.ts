@@ -4,7 +4,7 @@ import { encodePolicy } from "../gate/policy.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import type { Reporter } from "../observe/events.js";
 import { ServerClock } from "./clock.js";
-import { type Connection, isCluster, isReady, open, type RedisOption, whenReady } from "./connect.js";
+import { type Connection, hangUp, isCluster, isReady, open, type RedisOption, whenReady } from "./connect.js";
 import { locate } from "./locate.js";
 import { list, number } from "./reply.js";
 import { sleep } from "./sleep.js";
@@ -25,6 +25,9 @@ export const PATIENCE_MS = 1000;
 export const LONG_PATIENCE_MS = 30_000;
 /** A bucket announces itself this often while it is used, so that workers which start later find it. */
 const ANNOUNCE_MS = 60_000;
+
+/** Forgetting that a bucket is declared costs one command; remembering all that ever were, memory without bound. */
+const MOST_DECLARED = 10_000;
 
 /** Replies by which a server says that it cannot work now; the script has not run. */
 const UNABLE = /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|OOM|MISCONF|NOREPLICAS|BUSY|NOAUTH|WRONGPASS)\b/;
@@ -55,7 +58,10 @@ export class Session {
   #declared = new Map<string, number>();
   #subscribed = false;
   #worker = false;
+  /** No more connections are made. */
   #closed = false;
+  /** No more commands are taken. */
+  #over = false;
 
   constructor(options: SessionOptions, report: Reporter) {
     this.limits = options.limits;
@@ -81,14 +87,18 @@ export class Session {
     this.#notices.on("ready", () => void this.#subscribe());
   }
 
+  async #synchronize(commands: Connection): Promise<void> {
+    const sent = ServerClock.local();
+    const [seconds, micros] = await commands.time();
+    this.clock.sample(sent, Number(seconds) * 1e6 + Number(micros), ServerClock.local());
+  }
+
   /** Learns the server's clock, and whether it may be used at all. */
   async #greet(): Promise<void> {
     const commands = this.#commands;
     if (commands === undefined) return;
     try {
-      const sent = ServerClock.local();
-      const [seconds, micros] = await commands.time();
-      this.clock.sample(sent, Number(seconds) * 1e6 + Number(micros), ServerClock.local());
+      await this.#synchronize(commands);
       this.report.server(await commands.info());
     } catch (error) {
       this.report.connection(error);
@@ -123,16 +133,17 @@ export class Session {
 
   /** The connection for commands, ready, or an error within the caller's patience. */
   async commands(patience: number = PATIENCE_MS): Promise<Connection> {
-    if (this.#closed) throw new ClosedError();
+    if (this.#over) throw new ClosedError();
     if (this.#commands === undefined) await this.#opening;
     const commands = this.#commands;
     if (commands === undefined) throw new ClosedError();
-    if (!isReady(commands) && !(await whenReady(commands, patience))) {
+    if (!isReady(commands) && (this.#closed || !(await whenReady(commands, patience)))) {
       if (this.#closed) throw new ClosedError();
       throw new RedisUnavailableError(`Redis is not reachable (waited ${patience} ms)`, {
         cause: this.report.lastConnectionError,
       });
     }
+    if (!this.clock.synchronized) await answered(this.#synchronize(commands), patience);
     return commands;
   }
 
@@ -194,7 +205,9 @@ export class Session {
   ): Promise<readonly unknown[]> {
     const first = await this.#send(commands, ref, script, args, patience);
     if (first[0] !== "UNDECLARED") return first;
-    await answered(this.#declare(ref, commands), patience);
+    // The server has lost its memory, or forgotten an idle bucket: it needs to know of both again.
+    this.#declared.delete(ref.bucket);
+    this.#declareOnce(ref, commands);
     return this.#send(commands, ref, script, args, patience);
   }
 
@@ -221,6 +234,7 @@ export class Session {
     const announced = this.#declared.get(ref.bucket);
     const now = Date.now();
     if (announced !== undefined && now - announced < ANNOUNCE_MS) return;
+    if (this.#declared.size >= MOST_DECLARED) this.#declared.clear();
     this.#declared.set(ref.bucket, now);
     const forget = (error: unknown): void => {
       this.#declared.delete(ref.bucket);
@@ -250,16 +264,25 @@ export class Session {
     return answered(commands.zrange(`${this.prefix}:buckets`, 0, "-1"), LONG_PATIENCE_MS);
   }
 
+  /** What closing has caused, such as cancellations, still reaches the server if it is there. */
+  async #settled(): Promise<void> {
+    const until = performance.now() + PATIENCE_MS;
+    const enough = new AbortController();
+    do {
+      await Promise.race([Promise.allSettled(this.#running), sleep(PATIENCE_MS, enough.signal)]);
+      // What has ended may cause more: a permit that was accepted just now is cancelled.
+      await sleep(0);
+    } while (this.#running.size > 0 && performance.now() < until);
+    enough.abort();
+  }
+
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
     await this.#opening.catch(() => {});
-    // What closing has caused, such as cancellations, still reaches the server if it is there.
-    const enough = new AbortController();
-    await Promise.race([Promise.allSettled(this.#running), sleep(PATIENCE_MS, enough.signal)]);
-    enough.abort();
-    this.#commands?.disconnect();
-    this.#notices?.disconnect();
+    await this.#settled();
+    this.#over = true;
+    for (const connection of [this.#commands, this.#notices]) if (connection !== undefined) hangUp(connection);
     await this.#release();
   }
 }

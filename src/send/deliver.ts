@@ -1,5 +1,5 @@
 import type { Dispatcher } from "undici";
-import { MaybeSentError, SpillwayError } from "../errors.js";
+import { MaybeSentError, RedisUnavailableError, SpillwayError } from "../errors.js";
 import { pauseFor } from "../gate/pause.js";
 import { awaitSlot, nextSlot, reportStart, returnSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
@@ -7,6 +7,7 @@ import { decodeRequest, isIdempotent, type StoredRequest } from "../queue/call.j
 import { finish, requeue } from "../queue/finish.js";
 import type { Answer, Failure } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
+import { sleep } from "../redis/sleep.js";
 import { attempt, type AttemptResponse, prepareHeaders } from "./attempt.js";
 import { watching } from "./exchange.js";
 import { asksToPause, readRetryAfter } from "./feedback.js";
@@ -96,10 +97,8 @@ async function sendWithRetries(
   let given: Slot | undefined = slot;
   const once = async (number: number): Promise<{ response: AttemptResponse; attempts: number }> => {
     const headers = await prepareHeaders(request, id, ref.limit);
-    const wait = { ref, id, deadline: call.deadline, signal: closing };
-    const next: Slot = given ?? (await nextSlot(context, wait));
+    const held = await ownSlot(sending, call, given);
     given = undefined;
-    const held = await awaitSlot(context, wait, next);
     progress.startedAt ??= clock.now();
     progress.inFlight = true;
     const started = (): void => reportStart(context, ref, id, held, clock.now());
@@ -129,6 +128,23 @@ async function sendWithRetries(
       });
     },
   });
+}
+
+const AGAIN_MS = 250;
+
+/** Waits for a slot however long Redis is away: the call has been accepted, and an outage must not fail it. */
+async function ownSlot({ context, closing }: Sending, call: TakenCall, given: Slot | undefined): Promise<Slot> {
+  const wait = { ref: call.ref, id: call.id, deadline: call.deadline, signal: closing };
+  for (let slot = given; ; slot = undefined) {
+    try {
+      return await awaitSlot(context, wait, slot ?? (await nextSlot(context, wait)));
+    } catch (error) {
+      if (!(error instanceof RedisUnavailableError)) throw error;
+      context.report.connection(error);
+      await sleep(AGAIN_MS, closing);
+      closing.throwIfAborted();
+    }
+  }
 }
 
 /** What one server says to one call holds for all processes. */

@@ -55,9 +55,12 @@ export class Drain {
     clearTimeout(this.#timer);
   }
 
-  /** Resolves when no script is under way any more. */
-  async ended(): Promise<void> {
+  /** Ends after the script that is under way, and passes the turn on, if this worker has it. */
+  async leave(): Promise<void> {
+    this.stop();
     await this.#running;
+    const { context, token } = this.#carrier;
+    await take(context, this.ref, { horizon: 0, most: 0, token });
   }
 
   async #run(): Promise<void> {
@@ -91,6 +94,7 @@ export class Drain {
    * calls are then taken at once, and there is still time for each.
    */
   #wakeAt(at: number): void {
+    if (this.#carrier.closing.aborted) return;
     const { clock } = this.#carrier.context.session;
     const delay = Math.min(Math.max(0, (at - clock.now()) / 1000), 2 ** 31 - 1);
     this.#timer = setTimeout(() => this.wake(), delay);

@@ -45,16 +45,17 @@ export async function withRetries<T>(once: (attempt: number) => Promise<T>, plan
   const onFailedAttempt = ({ error, retriesLeft }: RetryContext): void => {
     if (error instanceof FailedAttempt) plan.onFailure(error, retriesLeft > 0);
   };
-  const tryOnce = async (attempt: number): Promise<T> => {
+  let success: { readonly value: T } | undefined;
+  const tryOnce = async (attempt: number): Promise<void> => {
     try {
-      return await once(plan.made + attempt);
+      success = { value: await once(plan.made + attempt) };
     } catch (error) {
       // What no further attempt can mend, and what ended because the worker closes.
-      if (error instanceof SpillwayError || isAbort(error)) throw new AbortError(error);
+      if (error instanceof SpillwayError || (plan.signal.aborted && isAbort(error))) throw new AbortError(error);
       throw new FailedAttempt(error, plan.made + attempt);
     }
   };
-  return pRetry(tryOnce, {
+  const over = pRetry(tryOnce, {
     retries,
     minTimeout: retry.minBackoffMs,
     maxTimeout: retry.maxBackoffMs,
@@ -63,4 +64,12 @@ export async function withRetries<T>(once: (attempt: number) => Promise<T>, plan
     signal: plan.signal,
     onFailedAttempt,
   });
+  try {
+    await over;
+  } catch (error) {
+    // p-retry throws a success away when the signal has aborted meanwhile; it would be sent again.
+    if (success === undefined) throw error;
+  }
+  if (success === undefined) throw new Error("Expected a result after the last attempt");
+  return success.value;
 }

@@ -10,6 +10,7 @@ import type { Taken } from "../queue/take.js";
 import type { RedisOption } from "../redis/connect.js";
 import { type Context, openContext } from "../redis/context.js";
 import { LEASE_MS } from "../redis/keeper.js";
+import { PATIENCE_MS } from "../redis/session.js";
 import { sleep } from "../redis/sleep.js";
 import { deliver } from "./deliver.js";
 import { type Carrier, Drain } from "./drain.js";
@@ -220,20 +221,30 @@ class RunningWorker implements Worker, Carrier {
   async #close(): Promise<void> {
     this.#closing.abort();
     this.#sweep.stop();
-    for (const drain of this.#drains.values()) drain.stop();
     const timer = setTimeout(() => this.#giveUp.abort(), this.#closeTimeoutMs);
-    await this.#settled();
+    await Promise.race([this.#settled(), this.#givenUp()]);
     clearTimeout(timer);
     this.#giveUp.abort();
-    await this.#agent?.close();
+    await this.#agent?.destroy();
     await this.#release();
+  }
+
+  /** Some time after calls in flight were aborted: enough to tell Redis, if it is there. */
+  async #givenUp(): Promise<void> {
+    const { signal } = this.#giveUp;
+    await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+    await sleep(PATIENCE_MS);
   }
 
   /** A take that was under way may still bring calls. */
   async #settled(): Promise<void> {
-    for (const drain of this.#drains.values()) await drain.ended();
+    const failed = (error: unknown): void => this.context.report.connection(error);
+    const leaving = Promise.all([...this.#drains.values()].map((drain) => drain.leave().catch(failed)));
+    // A server that is away is not waited for.
+    const enough = new AbortController();
+    await Promise.race([leaving, sleep(PATIENCE_MS, enough.signal)]);
+    enough.abort();
     while (this.#busy.size > 0) await Promise.all(this.#busy);
-    await sleep(0);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -14,16 +14,22 @@ local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local op, duration, dropped, till = ARGV[2], tonumber(ARGV[3]), {}, 0
-local FOREVER = 9007199254740991
 
--- The old schedule may reach far ahead (1/h) or be too dense; the new spacing counts from the last slot.
-local function reschedule()
+local function reload()
   local before = g
   g = load(now)
-  if before.spacing ~= g.spacing or before.tau ~= g.tau then
-    g.tat = math.max(before.last + g.spacing, math.min(before.tat, now + g.spacing))
-    g.dirty = true
+  reschedule(g, before)
+end
+
+-- Opens what is closed until `name`. That it was closed until now still counts: nothing is saved up meanwhile.
+local function open(name, reason)
+  if g[name] > now then
+    call('HSET', KEYS[1], name, micros(now))
+    g[name] = now
+    g.closedUntil = math.max(g.pausedUntil, g.blockedUntil)
+    if g.closedUntil <= now then recall(g) end
   end
+  call('HDEL', KEYS[1], reason)
 end
 
 local function setPolicy(patch, expires)
@@ -34,29 +40,23 @@ local function setPolicy(patch, expires)
 end
 
 if op == 'pause' then
-  till = math.max(g.pausedUntil, duration and now + duration or FOREVER)
-  call('HSET', KEYS[1], 'pausedUntil', micros(till), 'pauseReason', ARGV[4])
-  -- No credit is saved up while the gate is closed: reopening releases no burst.
-  if duration then
-    g.tat = math.max(g.tat, till + g.tau)
-    g.dirty = true
-  end
+  till = duration and now + duration or FOREVER
+  if till > g.pausedUntil then call('HSET', KEYS[1], 'pausedUntil', micros(till), 'pauseReason', ARGV[4]) end
+  till = math.max(till, g.pausedUntil)
 elseif op == 'resume' then
-  call('HDEL', KEYS[1], 'pausedUntil', 'pauseReason')
-  g.tat = math.max(math.min(g.tat, math.max(now, g.last + g.spacing) + g.tau), now + g.tau)
-  g.dirty = true
+  open('pausedUntil', 'pauseReason')
 elseif op == 'block' then
   till = duration and now + duration or FOREVER
   call('HSET', KEYS[1], 'blockedUntil', micros(till), 'blockReason', ARGV[4])
 elseif op == 'unblock' then
-  call('HDEL', KEYS[1], 'blockedUntil', 'blockReason')
+  open('blockedUntil', 'blockReason')
 elseif op == 'set' then
   till = duration and now + duration or 0
   setPolicy(cjson.decode(ARGV[4]), duration and till or nil)
-  reschedule()
+  reload()
 elseif op == 'unset' then
   if call('HEXISTS', KEYS[1], 'override') == 1 then endOverride() end
-  reschedule()
+  reload()
 elseif op == 'clear' then
   while true do
     local id = call('RPOP', base .. 'wait')
@@ -69,5 +69,6 @@ end
 -- Whoever sleeps until the old slot must look again.
 giveTurn(g, '', now, 0)
 save(g)
+if call('LLEN', base .. 'wait') == 0 then expireWhenIdle(load(now), now) end
 call('PUBLISH', prefix .. ':wake', bucket)
 return { 'OK', micros(now), micros(till), dropped }

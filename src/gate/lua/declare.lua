@@ -2,9 +2,12 @@
 --
 -- KEYS[1]  gate hash
 -- ARGV[1]  policy, a JSON object of the flat fields limit, per, burst, late, rules, capacity, overflow, concurrency, cluster
+-- ARGV[2]  now in µs, '' or none for the server's time
 -- Reply    1
 -- O(1)
 --- @include "gate"
+local now = clock(ARGV[2])
+local before = load(now)
 local declared = cjson.decode(ARGV[1])
 call('HSET', KEYS[1], 'declared', ARGV[1])
 local override = call('HGET', KEYS[1], 'override')
@@ -14,4 +17,10 @@ end
 writePolicy(declared)
 -- Nobody here listens to BullMQ's event stream; it is kept just long enough for a look by hand.
 call('HSET', base .. 'meta', 'opts.maxLenEvents', 16)
+local g = load(now)
+if before then
+  reschedule(g, before)
+  save(g)
+end
+if call('LLEN', base .. 'wait') == 0 then expireWhenIdle(g, now) end
 return 1

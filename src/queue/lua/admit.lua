@@ -74,13 +74,19 @@ local function mayFly()
   return call('ZCARD', base .. 'inflight') < g.concurrency
 end
 
+-- The reply with its grant was lost, and the slot is still to come.
+local given = ARGV[8] == '1' and kind == 'permit' and call('ZSCORE', base .. 'slots', ARGV[FIRST])
+if given and tonumber(given) > now then
+  return { 'GRANTED', micros(now), micros(tonumber(given)), g.late, micros(g.shifted), g.concurrency }
+end
+
 -- An empty bucket needs no queue, and nobody is overtaken.
 if kind == 'permit' and waiting == 0 and mayFly() then
   local slot = nextSlot(g, now)
   local ahead = call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf')
   if slot - now <= tonumber(ARGV[6]) and ahead < g.capacity then
     if ahead == 0 then call('DEL', base .. 'slots') end
-    reserve(g, slot, ARGV[FIRST], true)
+    reserve(g, now, slot, ARGV[FIRST], true)
     if g.concurrency > 0 then call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), ARGV[FIRST]) end
     save(g)
     expireWhenIdle(g, now)
@@ -91,22 +97,30 @@ end
 local depth = occupied(g, now)
 local room = g.capacity - depth
 
--- When the leak will have made room for `missing` calls.
+-- When the leak will have made room for `missing` calls: those that hold a slot leave first, and those that wait for the
+-- second time stand at the head of the queue, but have no place to leave.
 local function timeOfRoom(missing)
-  local first = call('ZRANGEBYSCORE', base .. 'slots', '(' .. micros(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  if first[2] and missing == 1 then return tonumber(first[2]) end
-  return expectedSlot(g, now, missing - 1)
+  local leaving = call('ZRANGEBYSCORE', base .. 'slots', '(' .. micros(now), '+inf', 'WITHSCORES', 'LIMIT', 0, missing)
+  if leaving[2 * missing] then return tonumber(leaving[2 * missing]) end
+  return expectedSlot(g, now, g.again + missing - #leaving / 2 - 1)
 end
 
 local dropped = {}
-if fresh > room and g.overflow == 'drop-oldest' and fresh <= g.capacity then
-  for _ = 1, waiting do
-    if room >= fresh then break end
-    local id = call('RPOP', base .. 'wait')
+-- Drops nothing in vain: neither where that makes too little room, nor what waits for the second time and has no place.
+local droppable = call('LLEN', base .. 'wait') - g.again
+if fresh > room and g.overflow == 'drop-oldest' and (mode == 'fit' and room + droppable > 0 or fresh <= room + droppable) then
+  local position = -1
+  while room < math.min(fresh, g.capacity) do
+    local id = call('LINDEX', base .. 'wait', position)
     if not id then break end
     local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
-    if not leave(g, job) then room = room + 1 end
-    dropped[#dropped + 1] = discard(id, job[1], job[2], ARGV[10], tonumber(ARGV[9]))
+    if job[4] == '1' then
+      position = position - 1
+    else
+      call('LREM', base .. 'wait', -1, id)
+      room = room + 1
+      dropped[#dropped + 1] = discard(id, job[1], job[2], ARGV[10], tonumber(ARGV[9]))
+    end
   end
 end
 if fresh > room then
@@ -125,9 +139,7 @@ end
 
 local ahead = call('LLEN', base .. 'wait')
 if ahead == 0 then
-  call('PERSIST', KEYS[1])
-  call('PERSIST', base .. 'meta')
-  call('PERSIST', base .. 'id')
+  persist()
 end
 local keys = {
   base .. 'wait', base .. 'paused', base .. 'meta', base .. 'id', base .. 'completed', base .. 'delayed',

@@ -9,7 +9,8 @@
 --- @include "gate"
 local result = call('HMGET', base .. 'result:' .. ARGV[1], 'm', 'b')
 if result[1] then return { 'DONE', result[1], result[2] or '' } end
-if call('EXISTS', base .. ARGV[1]) == 0 then return { 'UNKNOWN' } end
+-- What is left of a failed call when its result is no longer kept serves `failed` only.
+if call('EXISTS', base .. ARGV[1]) == 0 or call('ZSCORE', base .. 'failed', ARGV[1]) then return { 'UNKNOWN' } end
 if ARGV[2] ~= '' then
   call('SADD', base .. 'waiters:' .. ARGV[1], ARGV[2])
   call('PEXPIRE', base .. 'waiters:' .. ARGV[1], ARGV[3])

@@ -32,6 +32,7 @@ for _, id in ipairs(retried) do
   call('LPUSH', base .. 'wait', id)
 end
 if #retried > 0 then
+  persist()
   attend(g, now)
   save(g)
 end

@@ -19,6 +19,7 @@
 --- @bullmq "moveToFinished"
 local now = clock(ARGV[1])
 local id, target = ARGV[2], ARGV[4]
+local g = load(now)
 
 local function finish(token)
   return moveToFinished({
@@ -42,7 +43,7 @@ if code == -2 then
   -- The lock ran out. Where nobody has taken the call since, its answer still counts: it must not be sent again.
   if call('LREM', base .. 'wait', -1, id) > 0 then
     call('LPUSH', base .. 'active', id)
-    call('HINCRBY', KEYS[1], 'again', -1)
+    if g then leave(g, { false, false, false, call('HGET', base .. id, 'r') }) end
   end
   code = finish('0')
 end
@@ -50,9 +51,11 @@ if type(code) == 'number' and code < 0 then return { 'LOST', micros(now), code }
 
 call('HSET', base .. 'result:' .. id, 'm', ARGV[8], 'b', ARGV[9])
 call('PEXPIRE', base .. 'result:' .. id, ARGV[7])
-local g = load(now)
-if g and g.concurrency > 0 and call('ZREM', base .. 'inflight', id) > 0 and call('LLEN', base .. 'wait') > 0 then
-  attend(g, now)
+call('ZREM', base .. 'slots', id)
+if g then
+  if g.concurrency > 0 and call('ZREM', base .. 'inflight', id) > 0 and call('LLEN', base .. 'wait') > 0 then
+    attend(g, now)
+  end
   save(g)
 end
 return { 'OK', micros(now), waiters(id) }

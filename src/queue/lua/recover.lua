@@ -30,11 +30,7 @@ if #recovered > 1 then
   for _, id in ipairs(recovered) do call('RPUSH', base .. 'wait', id) end
 end
 for _, id in ipairs(recovered) do
-  call('ZREM', base .. 'inflight', id)
-  call('ZREM', base .. 'slots', id)
-  call('HSET', base .. id, 'r', '1')
-  g.again = g.again + 1
-  g.dirty = true
+  comeBack(g, id, now)
 end
 call('ZREMRANGEBYSCORE', base .. 'leases', '-inf', micros(now))
 
@@ -49,6 +45,9 @@ for _ = 1, 200 do
   dropped[#dropped + 1] = { 'expired', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))) }
 end
 local waiting = call('LLEN', base .. 'wait')
-if waiting > 0 then attend(g, now) end
+if waiting > 0 then
+  persist()
+  attend(g, now)
+end
 save(g)
 return { 'OK', micros(now), recovered, dropped, waiting, call('LLEN', base .. 'active') }

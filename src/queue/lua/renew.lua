@@ -10,7 +10,7 @@
 -- ARGV[6]  number of locks (id, token)
 -- ARGV[7…] ids of the permits, ids of the flights, pairs of the locks
 -- Reply    { 'OK', now, { permits that no longer wait… }, { calls whose lock is lost… } }
--- O(ids)
+-- O(ids), and O(active) for a lock that ran out
 --- @include "gate"
 local now = clock(ARGV[1])
 local lease = tonumber(ARGV[3])
@@ -28,8 +28,11 @@ for _ = 1, flights do
 end
 for _ = 1, locks do
   local id, token = ARGV[at], ARGV[at + 1]
-  if call('GET', base .. id .. ':lock') == token then
-    call('PEXPIRE', base .. id .. ':lock', math.floor(lease / 1000))
+  local holder = call('GET', base .. id .. ':lock')
+  -- It ran out while Redis was away or this process was busy. Nobody has taken the call since, so it is still ours.
+  if not holder and call('LPOS', base .. 'active', id) then holder = token end
+  if holder == token then
+    call('SET', base .. id .. ':lock', token, 'PX', math.floor(lease / 1000))
     call('SREM', base .. 'stalled', id)
     call('ZADD', base .. 'inflight', 'XX', now + lease, id)
   else

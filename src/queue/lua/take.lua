@@ -36,6 +36,7 @@ if g.concurrency > 0 then
 end
 call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', micros(now))
 
+-- nil when BullMQ does not hand out the call: its queue is paused, or full, by hand (a dashboard).
 local function take(id, slot, kind, client, deadline)
   if kind == 'permit' then
     call('RPOP', base .. 'wait')
@@ -43,11 +44,12 @@ local function take(id, slot, kind, client, deadline)
     call('DEL', base .. id)
     return { id, micros(slot), 'permit', client, admitted, deadline }
   end
-  call('HDEL', base .. id, 'r')
   local job = moveToActive({
     base .. 'wait', base .. 'active', base .. 'prioritized', base .. 'events', base .. 'stalled', base .. 'limiter',
     base .. 'delayed', base .. 'paused', base .. 'meta', base .. 'pc', base .. 'marker',
   }, { base, math.floor(now / 1000), cmsgpack.pack({ token = ARGV[5], lockDuration = tonumber(ARGV[6]) }) })
+  if job[2] ~= id then return nil end
+  call('HDEL', base .. id, 'r')
   return { id, micros(slot), 'request', job[1] }
 end
 
@@ -79,8 +81,13 @@ for scan = 1, SCANS do
       state, again = 'wait', slot - horizon
       break
     end
-    reserve(g, slot, id, not leave(g, job))
-    calls[#calls + 1] = take(id, slot, kind, client, deadline)
+    local taken = take(id, slot, kind, client, deadline)
+    if not taken then
+      state = 'full'
+      break
+    end
+    reserve(g, now, slot, id, not leave(g, job))
+    calls[#calls + 1] = taken
     if g.concurrency > 0 then
       call('ZADD', base .. 'inflight', now + tonumber(ARGV[6]) * 1000, id)
       free = free - 1
@@ -96,7 +103,11 @@ if most == 0 then
 elseif state == 'empty' or state == 'full' then
   if g.turn == worker then giveTurn(g, '', now, 0) end
   call('ZADD', base .. 'idle', now, worker)
-  if state == 'empty' then expireWhenIdle(g, now) end
+  if state == 'empty' then
+    -- Nothing waits, so nothing waits again, even where a waiting call was removed by other hands (a dashboard).
+    if g.again ~= 0 then g.again, g.dirty = 0, true end
+    expireWhenIdle(g, now)
+  end
 elseif state == 'wait' then
   -- One worker waits for the slot; the turn goes round, so that all of them share the work.
   if g.turn ~= worker and g.turnUntil <= now then giveTurn(g, worker, now, 0) end

@@ -25,6 +25,18 @@ local function leave(g, job)
   return true
 end
 
+-- A call comes back from its worker to the queue. It had its place and gave it up when it first started; only one whose
+-- slot is still to come has not, and keeps it.
+local function comeBack(g, id, now)
+  call('ZREM', base .. 'inflight', id)
+  local slot = call('ZSCORE', base .. 'slots', id)
+  if slot then call('ZREM', base .. 'slots', id) end
+  if slot and tonumber(slot) > now then return end
+  call('HSET', base .. id, 'r', '1')
+  g.again = g.again + 1
+  g.dirty = true
+end
+
 -- Removes the job and, for a durable call, keeps `outcome` as its result. Returns who is to be told:
 -- { id, client or '', waiting processes… }.
 local function discard(id, kind, client, outcome, keepMs)

@@ -3,7 +3,7 @@
 -- KEYS[1] is always the gate hash, `<prefix>:{<bucket>}:gate`. All other keys of the bucket share its hash tag and are
 -- derived from it; BullMQ's own scripts derive job keys in the same way.
 --
--- Times are Redis TIME in microseconds. A double holds them exactly to a quarter of a microsecond.
+-- Times are Redis TIME in whole microseconds, which a double holds exactly.
 local base = string.sub(KEYS[1], 1, -5)
 local prefix, bucket = string.match(KEYS[1], '^(.*):{(.*)}:gate$')
 local call = redis.call
@@ -12,16 +12,22 @@ local function micros(t) return string.format('%.0f', t) end
 
 -- Tests and simulations inject the time; everybody else gets the server's.
 local function clock(injected)
-  if injected ~= '' then return tonumber(injected) end
+  if injected and injected ~= '' then return tonumber(injected) end
   local t = call('TIME')
   return tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 
 local FIELDS = {
   'limit', 'per', 'burst', 'late', 'rules', 'capacity', 'overflow', 'concurrency', 'cluster',
-  'tat', 'last', 'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
-  'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'shifted',
+  'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted',
+  'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
+  'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again',
 }
+local NUMBERS = {
+  'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'part', 'last', 'changed', 'shifted',
+  'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'overrideUntil', 'again',
+}
+local FOREVER = 9007199254740991
 
 local function writePolicy(policy)
   for name, value in pairs(policy) do call('HSET', KEYS[1], name, value) end
@@ -34,54 +40,134 @@ local function endOverride()
   writePolicy(cjson.decode(declared))
 end
 
--- The gate as a table, or nil when nobody has declared this bucket (or its keys have expired).
-local function load(now)
+local function read(now)
   local values = call('HMGET', KEYS[1], unpack(FIELDS))
   if not values[1] then return nil end
-  local g = {}
+  local g = { now = now }
   for i, name in ipairs(FIELDS) do g[name] = values[i] end
-  if g.overrideUntil and tonumber(g.overrideUntil) > 0 and tonumber(g.overrideUntil) <= now then
-    endOverride()
-    return load(now)
-  end
-  for _, name in ipairs({ 'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'last',
-                          'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'again', 'shifted' }) do
-    g[name] = tonumber(g[name] or 0)
-  end
+  for _, name in ipairs(NUMBERS) do g[name] = tonumber(g[name] or 0) end
   -- Starts may be `late` late, so slots lie that much further apart: then no window of the period holds more than N.
-  g.spacing = (g.per + g.late) / g.limit
+  g.cycle = g.per + g.late
+  g.spacing = g.cycle / g.limit
   -- GCRA's tolerance (ITU-T I.371): how far ahead of the even schedule a burst may run.
-  g.tau = (g.burst - 1) * g.spacing
-  g.windows, g.longest = {}, 0
+  g.tau = math.floor((g.burst - 1) * g.cycle / g.limit)
+  g.closedUntil = math.max(g.pausedUntil, g.blockedUntil)
+  g.windows, g.longest, g.reach = {}, 0, 0
   for n, per in string.gmatch(g.rules or '', '(%d+)/(%d+)') do
-    g.windows[#g.windows + 1] = { limit = tonumber(n), per = tonumber(per) }
-    g.longest = math.max(g.longest, tonumber(n))
+    local window = { limit = tonumber(n), cycle = tonumber(per) + g.late }
+    g.windows[#g.windows + 1] = window
+    g.longest = math.max(g.longest, window.limit)
+    g.reach = math.max(g.reach, window.cycle)
   end
   return g
 end
 
+local function save(g)
+  if not g.dirty then return end
+  call('HSET', KEYS[1], 'tat', micros(g.tat), 'part', micros(g.part), 'last', micros(g.last),
+    'newest', g.newest or '', 'undo', g.undo or '', 'changed', micros(math.max(g.changed, g.now)),
+    'shifted', micros(g.shifted), 'again', g.again, 'turn', g.turn or '', 'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince))
+end
+
+-- The server's clock was set back, or another server with another clock has taken over. Everything that was `by` ahead
+-- of the old clock is as far ahead of the new one: the gate neither stays closed until the old time comes again nor
+-- lets anything through that was not due. (A clock that is set forward cannot be told from time that has passed.)
+local REWIND_MICROS = 1000000
+local function rewind(g, by)
+  local fields = { 'changed', micros(g.now), 'undo', '' }
+  for _, name in ipairs({ 'tat', 'last', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'turnUntil', 'turnSince' }) do
+    if g[name] > 0 and g[name] < FOREVER then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = micros(math.max(1, g[name] - by))
+    end
+  end
+  call('HSET', KEYS[1], unpack(fields))
+  for _, name in ipairs({ 'log', 'slots', 'later', 'inflight', 'leases' }) do
+    local entries = call('ZRANGE', base .. name, 0, -1, 'WITHSCORES')
+    for i = 1, #entries, 2 do call('ZADD', base .. name, micros(tonumber(entries[i + 1]) - by), entries[i]) end
+  end
+end
+
+-- Slots further ahead than this are confirmed by their holders before they come (see gate/slot.ts), so that they can be
+-- taken away from them.
+local NEAR_MICROS, LATER_MICROS = 75000, 25000
+
+-- Slots that were reserved far ahead (for further attempts) under a pause or rate that no longer holds must not keep
+-- the gate closed: whoever holds one is refused when he confirms it, and reserves anew.
+local function recall(g)
+  local near = g.now + NEAR_MICROS
+  if g.last <= near then return end
+  local ids = call('ZRANGEBYSCORE', base .. 'later', '(' .. micros(near), '+inf', 'WITHSCORES')
+  for i = 1, #ids, 2 do
+    call('ZREM', base .. 'log', ids[i] .. '@' .. micros(tonumber(ids[i + 1])))
+    call('ZREM', base .. 'later', ids[i])
+  end
+  g.tat, g.last, g.part, g.newest, g.undo = near + (g.tat - g.last), near, 0, '', ''
+  g.dirty = true
+end
+
+-- Carries the schedule over to another rate. The debt is kept in calls, and the new spacing counts from the last slot:
+-- a schedule that reached far ahead (1/h) does not delay the new one, and used credit does not come back.
+local function reschedule(g, before)
+  if before.cycle == g.cycle and before.limit == g.limit then return end
+  recall(g)
+  g.tat = g.last + math.ceil((g.tat - g.last) / before.spacing * g.spacing)
+  g.part, g.newest, g.undo = 0, '', ''
+  g.dirty = true
+end
+
+-- The gate as a table, or nil when nobody has declared this bucket (or its keys have expired).
+local function load(now)
+  local g = read(now)
+  if g and g.changed - now > REWIND_MICROS then
+    rewind(g, g.changed - now)
+    g = read(now)
+  end
+  if g and g.overrideUntil > 0 and g.overrideUntil <= now then
+    local before = g
+    endOverride()
+    g = read(now)
+    reschedule(g, before)
+    save(g)
+  end
+  return g
+end
+
+-- The theoretical arrival time. No credit is saved up while the gate is closed: reopening releases no burst.
+local function arrival(g) return math.max(g.tat, g.closedUntil + g.tau) end
+
 -- The earliest time at which one more call may start. O(rules · log log-size).
 local function nextSlot(g, now)
-  local slot = math.max(now, g.tat - g.tau, g.pausedUntil, g.blockedUntil)
+  -- Never before the last one: where a rule had pushed that ahead, a burst would overtake it.
+  local slot = math.max(now, arrival(g) - g.tau, g.last, g.closedUntil)
   for _, window in ipairs(g.windows) do
     local nth = call('ZRANGE', base .. 'log', -window.limit, -window.limit, 'WITHSCORES')
-    if nth[2] then slot = math.max(slot, tonumber(nth[2]) + window.per + g.late) end
+    if nth[2] then slot = math.max(slot, tonumber(nth[2]) + window.cycle) end
   end
-  return math.ceil(slot)
+  return slot
+end
+
+-- How far `calls` calls move the schedule on, and what is left of the last µs: sums of whole numbers, so that an
+-- interval such as 1/3 s neither drifts nor lets N + 1 calls into a window by a rounded µs.
+local function advance(g, part, calls)
+  local rest = part + calls * (g.cycle % g.limit)
+  return calls * math.floor(g.cycle / g.limit) + math.floor(rest / g.limit), rest % g.limit
 end
 
 -- When the call with `ahead` others before it will start, if nothing changes. A lower bound where rules interact.
 local function expectedSlot(g, now, ahead)
-  local first = nextSlot(g, now)
-  local slot = first + ahead * g.spacing
+  local first, tat, part = nextSlot(g, now), arrival(g), g.part
+  if tat > g.tat then part = 0 end
+  if first > tat then tat, part = first, 0 end
+  local slot = math.max(first, tat + advance(g, part, ahead) - g.tau)
   for _, window in ipairs(g.windows) do
     local rounds, rest = math.floor(ahead / window.limit), ahead % window.limit
     local rank = -(window.limit - rest)
     local nth = call('ZRANGE', base .. 'log', rank, rank, 'WITHSCORES')
     if nth[2] then
-      slot = math.max(slot, tonumber(nth[2]) + (rounds + 1) * (window.per + g.late))
+      slot = math.max(slot, tonumber(nth[2]) + (rounds + 1) * window.cycle)
     else
-      slot = math.max(slot, first + rounds * (window.per + g.late))
+      slot = math.max(slot, first + rounds * window.cycle)
     end
   end
   return slot
@@ -94,27 +180,45 @@ local function occupied(g, now)
     + call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf') - g.again
 end
 
+-- Starts that no window can see any more are forgotten, except the newest, which a longer window set later will count.
+local function trimLog(g, now)
+  local unseen = call('ZCOUNT', base .. 'log', '-inf', micros(now - g.reach))
+  local excess = math.min(unseen, call('ZCARD', base .. 'log') - g.longest)
+  if excess > 0 then call('ZREMRANGEBYRANK', base .. 'log', 0, excess - 1) end
+end
+
 -- Takes a slot. `first` says that this is the call's first attempt, which occupies a place until it starts.
-local function reserve(g, slot, id, first)
-  g.tat = math.max(g.tat, slot) + g.spacing
-  g.last = slot
+local function reserve(g, now, slot, id, first)
+  g.undo = string.format('%.0f %.0f %.0f', g.tat, g.part, g.last)
+  local tat, part = arrival(g), g.part
+  if tat > g.tat then part = 0 end
+  if slot > tat then tat, part = slot, 0 end
+  local step
+  step, g.part = advance(g, part, 1)
+  g.tat = tat + step
+  g.last, g.newest = slot, id
   g.dirty = true
   if first then call('ZADD', base .. 'slots', slot, id) end
+  if slot - now > LATER_MICROS then
+    call('ZREMRANGEBYSCORE', base .. 'later', '-inf', micros(now - 60000000))
+    call('ZADD', base .. 'later', slot, id)
+  end
   if g.longest > 0 then
     call('ZADD', base .. 'log', slot, id .. '@' .. micros(slot))
-    call('ZREMRANGEBYRANK', base .. 'log', 0, -g.longest - 1)
+    trimLog(g, now)
   end
 end
 
 -- Undoes a reservation whose start did not happen. Only the newest slot can be used again by somebody else; an older
 -- one stays empty, since later slots have been promised already.
 local function giveBack(g, slot, id)
-  call('ZREM', base .. 'slots', id)
+  call('ZREM', base .. 'later', id)
   if g.longest > 0 then call('ZREM', base .. 'log', id .. '@' .. micros(slot)) end
-  if g.last == slot then
-    g.tat = g.tat - g.spacing
-    g.dirty = true
-  end
+  if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end
+  local tat, part, last = string.match(g.undo, '^(%d+) (%d+) (%d+)$')
+  g.tat, g.part, g.last = tonumber(tat), tonumber(part), tonumber(last)
+  g.newest, g.undo = '', ''
+  g.dirty = true
 end
 
 -- A start that turned out later than `late` (a connection had to be made first) must not crowd the starts that follow:
@@ -122,33 +226,35 @@ end
 -- skipped one, so windows still hold, as long as it is not late by a whole period. `seen` is what the schedule had moved
 -- in all when the slot was reserved: several starts that were late together need not move it several times.
 local function shift(g, id, slot, excess, seen)
-  local more = math.min(excess - (g.shifted - seen), g.spacing)
+  local more = math.min(excess - (g.shifted - seen), math.ceil(g.spacing))
   if more <= 0 then return end
   g.tat = g.tat + more
   g.last = g.last + more
   g.shifted = g.shifted + more
+  g.newest, g.undo = '', ''
   g.dirty = true
-  if g.longest > 0 then call('ZADD', base .. 'log', 'XX', slot + excess, id .. '@' .. micros(slot)) end
+  -- Not later than now: the slot may be one of a clock that has been set back since.
+  local start = math.min(slot + excess, g.now)
+  if g.longest > 0 then call('ZADD', base .. 'log', 'XX', start, id .. '@' .. micros(slot)) end
 end
 
 local IDLE_MS = 3600000
+local VOLATILE = { 'gate', 'meta', 'id', 'log', 'slots', 'later', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled' }
 
-local function save(g)
-  if not g.dirty then return end
-  call('HSET', KEYS[1], 'tat', string.format('%.2f', g.tat), 'last', micros(g.last),
-    'again', g.again, 'shifted', micros(g.shifted), 'turn', g.turn or '', 'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince))
+-- A bucket with work stays.
+local function persist()
+  if call('PERSIST', KEYS[1]) == 0 then return end
+  for _, name in ipairs(VOLATILE) do call('PERSIST', base .. name) end
 end
 
 -- Buckets come by the thousand (one per host or tenant) and must go by themselves, but not before their rules, pauses
 -- and changed policies have run out.
 local function expireWhenIdle(g, now)
-  if call('HEXISTS', KEYS[1], 'override') == 1 then
-    call('PERSIST', KEYS[1])
+  if g.overrideUntil == 0 and call('HEXISTS', KEYS[1], 'override') == 1 then
+    persist()
     return
   end
-  local keep = IDLE_MS + math.max(0, g.tat - now, g.pausedUntil - now, g.blockedUntil - now) / 1000
-  for _, window in ipairs(g.windows) do keep = math.max(keep, IDLE_MS + (window.per + g.late) / 1000) end
-  for _, name in ipairs({ 'gate', 'meta', 'id', 'log', 'slots', 'idle', 'leases', 'marker', 'events', 'stalled' }) do
-    call('PEXPIRE', base .. name, math.ceil(keep))
-  end
+  local keep = math.max(0, g.tat - now, g.pausedUntil - now, g.blockedUntil - now, g.overrideUntil - now, g.reach)
+  keep = math.min(IDLE_MS + math.ceil(keep / 1000), FOREVER / 1000)
+  for _, name in ipairs(VOLATILE) do call('PEXPIRE', base .. name, micros(keep)) end
 end

@@ -1,0 +1,2 @@
+// @ts-check
+export function drawCharts(/** @type {any} */ _json, /** @type {string} */ _folder) {}

@@ -1,0 +1,343 @@
+import { Redis } from "ioredis";
+import { afterAll } from "vitest";
+import { encodePolicy } from "../../dist/gate/policy.js";
+import { normalizeLimit } from "../../dist/limits/normalize.js";
+import type { LimitOptions } from "../../dist/limits/options.js";
+import { lua } from "../../dist/redis/lua.generated.js";
+import { fields, list, number, text, texts } from "../../dist/redis/reply.js";
+import { runScript, type ScriptName } from "../../dist/redis/scripts.js";
+import { redisUrl, uniquePrefix } from "./redis.js";
+import { until } from "./wait.js";
+
+/** Where injected time begins, in µs. */
+export const T0 = 1_800_000_000_000_000;
+export const MS = 1000;
+export const S = 1_000_000;
+export const MINUTE = 60 * S;
+export const HOUR = 60 * MINUTE;
+
+export interface Admit {
+  readonly now: number;
+  readonly ids: readonly string[];
+  readonly kind?: "permit" | "request";
+  readonly mode?: "all" | "fit";
+  readonly client?: string;
+  readonly horizon?: number;
+  readonly maxWait?: number;
+  readonly repeated?: boolean;
+  /** The latest time at which it may still be done. */
+  readonly until?: number;
+  readonly lease?: number;
+}
+
+export type Admitted =
+  | { readonly state: "LATE" | "UNDECLARED" }
+  | { readonly state: "BLOCKED"; readonly until: number; readonly reason: string }
+  | { readonly state: "FULL"; readonly depth: number; readonly capacity: number; readonly roomAt: number }
+  | { readonly state: "GRANTED"; readonly slot: number; readonly late: number; readonly concurrency: number }
+  | {
+      readonly state: "ADDED";
+      readonly count: number;
+      readonly firstAt: number;
+      readonly lastAt: number;
+      readonly attended: boolean;
+      readonly depth: number;
+      /** Of each: id, client, waiting processes. */
+      readonly dropped: readonly (readonly string[])[];
+      readonly known: readonly number[];
+    };
+
+export interface Take {
+  readonly now: number;
+  readonly worker?: string;
+  readonly horizon?: number;
+  readonly most?: number;
+  readonly token?: string;
+  readonly lockMs?: number;
+}
+
+export interface TakenCall {
+  readonly id: string;
+  readonly slot: number;
+  readonly kind: string;
+  readonly client: string;
+  readonly job: ReadonlyMap<string, string>;
+}
+
+export interface Taken {
+  readonly state: string;
+  readonly again: number;
+  readonly calls: readonly TakenCall[];
+  /** Of each: why, id, client, waiting processes. */
+  readonly dropped: readonly (readonly string[])[];
+}
+
+const EXPIRED = '{"ok":false,"code":"ERR_WAIT_EXCEEDED","message":"","limit":"test"}';
+const DROPPED = '{"ok":false,"code":"ERR_QUEUE_FULL","message":"","limit":"test"}';
+const CANCELLED = '{"ok":false,"code":"ERR_CANCELLED","message":"","limit":"test"}';
+export const outcomesOfTest = { EXPIRED, DROPPED, CANCELLED };
+
+/** One bucket, driven script by script with injected time (µs). */
+export class Bucket {
+  readonly redis: Redis;
+  readonly prefix: string;
+  readonly name: string;
+
+  constructor(redis: Redis, prefix: string, name: string) {
+    this.redis = redis;
+    this.prefix = prefix;
+    this.name = name;
+  }
+
+  key(suffix: string): string {
+    return `${this.prefix}:{${this.name}}:${suffix}`;
+  }
+
+  async run(script: ScriptName, args: readonly (string | number | Buffer)[]): Promise<readonly unknown[]> {
+    const reply = await runScript(this.redis, script, this.key("gate"), args);
+    return Array.isArray(reply) ? list(reply) : [reply];
+  }
+
+  async declare(options: LimitOptions, now: number = T0): Promise<void> {
+    const policy = { ...encodePolicy(normalizeLimit("test", "test", options)), cluster: "0" };
+    await this.run("declare", [JSON.stringify(policy), now]);
+  }
+
+  async admit(call: Admit): Promise<Admitted> {
+    const { now, ids, kind = "request", mode = "all", client = "", horizon = 20 * MS, maxWait = "" } = call;
+    const { repeated = false, until: latest = "", lease = 15 * S } = call;
+    const head = [now, latest, mode, kind, client, horizon, maxWait, repeated ? "1" : "", 60_000, DROPPED, lease];
+    const reply = await this.run("admit", [...head, ...ids.flatMap((id) => [id, `{"of":"${id}"}`])]);
+    return readAdmitted(reply);
+  }
+
+  async take(take: Take): Promise<Taken> {
+    const { now, worker = "worker", horizon = 20 * MS, most = 64, token = worker, lockMs = 15_000 } = take;
+    const reply = await this.run("take", [now, worker, horizon, most, token, lockMs, 60_000, EXPIRED]);
+    if (text(reply[0]) === "UNDECLARED") return { state: "UNDECLARED", again: 0, calls: [], dropped: [] };
+    return {
+      state: text(reply[0]),
+      again: number(reply[2]),
+      calls: list(reply[3]).map(readCall),
+      dropped: list(reply[4]).map(texts),
+    };
+  }
+
+  /** The slot, or "EXPIRED". */
+  async reserve(now: number, id: string, deadline: number | "" = ""): Promise<number | "EXPIRED"> {
+    const reply = await this.run("reserve", [now, id, "next", "", deadline]);
+    return text(reply[0]) === "EXPIRED" ? "EXPIRED" : number(reply[2]);
+  }
+
+  async slot(now: number, id: string, mode: "next" | "confirm", held: number | ""): Promise<number> {
+    return number((await this.run("reserve", [now, id, mode, held, ""]))[2]);
+  }
+
+  async giveBack(now: number, id: string, held: number): Promise<void> {
+    await this.run("reserve", [now, id, "return", held, ""]);
+  }
+
+  /** The time until which it holds, or 0; for clear, what was dropped. */
+  async control(now: number, operation: string, duration: number | "" = "", detail = ""): Promise<number> {
+    return number((await this.run("control", [now, operation, duration, detail]))[2]);
+  }
+
+  async set(now: number, patch: Readonly<Record<string, string | number>>, duration: number | "" = ""): Promise<void> {
+    await this.control(now, "set", duration, JSON.stringify(patch));
+  }
+
+  async clear(now: number): Promise<readonly (readonly string[])[]> {
+    return list((await this.run("control", [now, "clear", 60_000, CANCELLED]))[3]).map(texts);
+  }
+
+  /** The processes that wait for the result, or "LOST". */
+  async finish(
+    now: number,
+    id: string,
+    {
+      token = "worker",
+      end = "completed",
+      body = "",
+    }: { token?: string; end?: "completed" | "failed"; body?: string } = {},
+  ): Promise<readonly string[] | "LOST"> {
+    const outcome = JSON.stringify({ ok: end === "completed", by: token });
+    const reply = await this.run("finish", [
+      now,
+      id,
+      token,
+      end,
+      end === "failed" ? "why" : "",
+      1000,
+      60_000,
+      outcome,
+      body,
+    ]);
+    return text(reply[0]) === "LOST" ? "LOST" : texts(reply[2]);
+  }
+
+  async requeue(now: number, id: string, token = "worker", attempts = 1): Promise<string> {
+    return text((await this.run("requeue", [now, id, token, attempts]))[0]);
+  }
+
+  async release(now: number, ...ids: readonly string[]): Promise<void> {
+    await this.run("release", [now, ...ids]);
+  }
+
+  async cancel(now: number, id: string): Promise<string> {
+    return text((await this.run("cancel", [now, id, 60_000, CANCELLED]))[0]);
+  }
+
+  /** Loses the locks of these calls, as when their worker falls silent. */
+  async unlock(...ids: readonly string[]): Promise<void> {
+    if (ids.length > 0) await this.redis.del(...ids.map((id) => this.key(`${id}:lock`)));
+  }
+
+  /** Runs the stalled check as if its interval had passed, twice: BullMQ marks first, and puts back the next time. */
+  async recover(now: number): Promise<{ recovered: readonly string[]; dropped: readonly (readonly string[])[] }> {
+    const dropped: (readonly string[])[] = [];
+    const recovered: string[] = [];
+    await this.redis.del(this.key("stalled"));
+    for (let pass = 0; pass < 2; pass++) {
+      await this.redis.del(this.key("stalled-check"));
+      const reply = await this.run("recover", [now, 60_000, 60_000, EXPIRED]);
+      recovered.push(...texts(reply[2]));
+      dropped.push(...list(reply[3]).map(texts));
+    }
+    return { recovered, dropped };
+  }
+
+  async retryFailed(now: number, most = 1000): Promise<number> {
+    return number((await this.run("failed", [now, "retry", most]))[2]);
+  }
+
+  async stats(
+    now: number,
+  ): Promise<{ depth: number; waiting: number; active: number; nextSlot: number; expectedAt: number }> {
+    const [, , depth, waiting, active, , next, expected] = await this.run("stats", [now]);
+    return {
+      depth: number(depth),
+      waiting: number(waiting),
+      active: number(active),
+      nextSlot: number(next),
+      expectedAt: number(expected),
+    };
+  }
+
+  async depth(now: number): Promise<number> {
+    return (await this.stats(now)).depth;
+  }
+
+  /** Ids of the waiting calls, the next one first. */
+  async waiting(): Promise<string[]> {
+    return (await this.redis.lrange(this.key("wait"), 0, -1)).toReversed();
+  }
+
+  async field(name: string): Promise<string | null> {
+    return this.redis.hget(this.key("gate"), name);
+  }
+
+  async again(): Promise<number> {
+    return Number((await this.field("again")) ?? 0);
+  }
+
+  /** The stored outcome of a durable call, or undefined. */
+  async result(id: string): Promise<unknown> {
+    const stored = await this.redis.hget(this.key(`result:${id}`), "m");
+    return stored === null ? undefined : JSON.parse(stored);
+  }
+}
+
+function readAdmitted(reply: readonly unknown[]): Admitted {
+  const state = text(reply[0]);
+  if (state === "LATE" || state === "UNDECLARED") return { state };
+  if (state === "BLOCKED") return { state, until: number(reply[2]), reason: text(reply[3]) };
+  if (state === "FULL") {
+    return { state, depth: number(reply[2]), capacity: number(reply[3]), roomAt: number(reply[4]) };
+  }
+  if (state === "GRANTED") {
+    return { state, slot: number(reply[2]), late: number(reply[3]), concurrency: number(reply[5]) };
+  }
+  if (state !== "ADDED") throw new TypeError(`Expected a reply of admit, got ${state}`);
+  return {
+    state,
+    count: number(reply[2]),
+    firstAt: number(reply[3]),
+    lastAt: number(reply[4]),
+    attended: number(reply[5]) === 1,
+    depth: number(reply[6]),
+    dropped: list(reply[7]).map(texts),
+    known: list(reply[8]).map(number),
+  };
+}
+
+function readCall(call: unknown): TakenCall {
+  const [id, slot, kind, rest] = list(call);
+  const isRequest = text(kind) === "request";
+  const job = isRequest ? fields(rest) : new Map<string, string>();
+  return { id: text(id), slot: number(slot), kind: text(kind), client: isRequest ? "" : text(rest), job };
+}
+
+const connections: Redis[] = [];
+
+function connection(): Redis {
+  const redis = new Redis(redisUrl());
+  connections.push(redis);
+  return redis;
+}
+
+let shared: { readonly redis: Redis; readonly prefix: string } | undefined;
+let buckets = 0;
+
+/** Makes the server know all scripts: one that it does not know is sent twice, and overtaken by those it does know. */
+async function acquaint(redis: Redis, prefix: string): Promise<void> {
+  const nobody = new Bucket(redis, prefix, "nobody");
+  for (const name of Object.keys(lua) as ScriptName[]) {
+    if (name !== "declare") await nobody.run(name, [T0, "", "", "", "0", "0", "0"]).catch(() => {});
+  }
+}
+
+/** A bucket that no other test has, declared at {@link T0}. */
+export async function bucketOf(options: LimitOptions, redis?: Redis): Promise<Bucket> {
+  if (shared === undefined) {
+    shared = { redis: connection(), prefix: uniquePrefix() };
+    await acquaint(shared.redis, shared.prefix);
+  }
+  const bucket = new Bucket(redis ?? shared.redis, shared.prefix, `b${buckets++}`);
+  await bucket.declare(options);
+  return bucket;
+}
+
+/** A connection that hears what is published to these channels. */
+export interface Listener extends AsyncDisposable {
+  /** What was heard so far; all that was published before is there. */
+  heard(): Promise<readonly { channel: string; message: string }[]>;
+  clear(): void;
+}
+
+export async function listen(...channels: readonly string[]): Promise<Listener> {
+  const redis = connection();
+  const heard: { channel: string; message: string }[] = [];
+  const flush = `flush-${connections.length}`;
+  let flushed = 0;
+  redis.on("message", (channel, message) => {
+    if (channel === flush) flushed++;
+    else heard.push({ channel, message });
+  });
+  await redis.subscribe(flush, ...channels);
+  let sent = 0;
+  return {
+    async heard() {
+      // Messages arrive in the order in which they were published.
+      await (shared?.redis ?? connection()).publish(flush, "");
+      sent++;
+      await until(() => flushed === sent);
+      return heard;
+    },
+    clear: () => heard.splice(0),
+    [Symbol.asyncDispose]: async () => redis.disconnect(),
+  };
+}
+
+afterAll(() => {
+  for (const redis of connections.splice(0)) redis.disconnect();
+});
