@@ -31,8 +31,10 @@ export async function measure(bench) {
     for (let round = 0; round < rounds; round++) {
       for (const subject of subjects) found.get(subject)?.push(await produce(bench, subject, one));
     }
-    const middle = (/** @type {Subject} */ subject, /** @type {"rate" | "scripts" | "commands" | "redisMicros"} */ key) =>
-      median((found.get(subject) ?? []).map((result) => result[key]));
+    const middle = (
+      /** @type {Subject} */ subject,
+      /** @type {"rate" | "scripts" | "commands" | "redisMicros"} */ key,
+    ) => median((found.get(subject) ?? []).map((result) => result[key]));
     for (const subject of subjects) {
       rows.push({
         subject: subject.name,
@@ -56,7 +58,14 @@ export async function measure(bench) {
       atLeast: what.includes("bulk") ? 1.3 : producers > 1 ? 0.9 : 0.95,
     }));
   const note = `ratio: to plain \`add\` and \`addBulk\`. Medians of ${rounds} rounds, taken in turn.`;
-  return { rows, text: `${table(head, rows.map((row) => Object.values(row)))}\n\n${note}`, goals };
+  return {
+    rows,
+    text: `${table(
+      head,
+      rows.map((row) => Object.values(row)),
+    )}\n\n${note}`,
+    goals,
+  };
 }
 
 /** @param {Bench} bench @param {Subject} subject @param {typeof CASES[number]} one */

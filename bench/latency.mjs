@@ -55,7 +55,14 @@ export async function measure(bench) {
       }
     }
     const head = ["", "body", "p50", "p99", "over the bare one", "ratio"];
-    return { rows, text: table(head, rows.map((row) => Object.values(row))), goals: goalsOf(rows) };
+    return {
+      rows,
+      text: table(
+        head,
+        rows.map((row) => Object.values(row)),
+      ),
+      goals: goalsOf(rows),
+    };
   } finally {
     await Promise.all(children.map((child) => child.stop()));
   }

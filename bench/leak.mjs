@@ -87,7 +87,8 @@ function goalsOf(rows) {
     const peer = find(bottleneck.name, row.rate, row.processes);
     if (peer) goals.push({ what: `gap p99 ms, bottleneck's, ${where}`, value: row.p99, atMost: peer.p99 });
     const local = find(pThrottle.name, row.rate, row.processes);
-    if (local) goals.push({ what: `gap p99 ms, p-throttle's + 1.5, ${where}`, value: row.p99, atMost: local.p99 + 1.5 });
+    if (local)
+      goals.push({ what: `gap p99 ms, p-throttle's + 1.5, ${where}`, value: row.p99, atMost: local.p99 + 1.5 });
   }
   for (const row of rows.filter((one) => one.subject === exact.name)) {
     const what = `average of nominal, lateness 0, ${row.rate}/s, ${row.processes} p`;

@@ -102,7 +102,9 @@ function say(line) {
 
 /** @param {readonly Goal[]} goals */
 function judge(goals) {
-  const missed = goals.filter(({ value, atLeast = -Infinity, atMost = Infinity }) => !(value >= atLeast && value <= atMost));
+  const missed = goals.filter(
+    ({ value, atLeast = -Infinity, atMost = Infinity }) => !(value >= atLeast && value <= atMost),
+  );
   if (goals.length === 0) return "";
   const lines = missed.map(({ what, value, atLeast, atMost }) => {
     const bound = atLeast === undefined ? `at most ${show(atMost)}` : `at least ${show(atLeast)}`;

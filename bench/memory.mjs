@@ -1,7 +1,7 @@
 // @ts-check
 // Memory: what waiting calls take, in Redis and in the process that waits.
 import { start } from "./processes.mjs";
-import { bare, bottleneck, pQueue, pThrottle, spillway } from "./subjects/index.mjs";
+import { bare, bottleneck, load, pQueue, pThrottle, spillway } from "./subjects/index.mjs";
 import { table } from "./table.mjs";
 
 /** @typedef {import("./run.mjs").Bench} Bench */
@@ -16,18 +16,25 @@ export const title = "Memory of waiting calls";
 /** @param {Bench} bench */
 export async function measure(bench) {
   const held = bench.quick ? HELD / 10 : HELD;
+  /** @type {{ what: string, redis: number | undefined, rss: number | undefined }[]} */
   const rows = [];
   for (const subject of [spillway, ...bench.against, bare]) {
     bench.say(`${subject.name}, ${STORED} requests`);
-    rows.push({ what: `${subject.name}: request with a 1 kB body`, redis: await stored(bench, subject), rss: undefined });
+    rows.push({
+      what: `${subject.name}: request with a 1 kB body`,
+      redis: await stored(bench, subject),
+      rss: undefined,
+    });
   }
   for (const subject of [spillway, ...bench.against, bottleneck, pThrottle, pQueue]) {
     bench.say(`${subject.name}, ${held} calls that wait`);
     const { redis, rss } = await holding(bench, subject, held);
     rows.push({ what: `${subject.name}: waiting function`, redis: subject.clustered ? redis : undefined, rss });
   }
-  const request = (/** @type {Subject} */ { name }) => rows.find(({ what }) => what.startsWith(`${name}: request`))?.redis;
-  const waiting = (/** @type {Subject} */ { name }) => rows.find(({ what }) => what === `${name}: waiting function`)?.rss;
+  const request = (/** @type {Subject} */ { name }) =>
+    rows.find(({ what }) => what.startsWith(`${name}: request`))?.redis;
+  const waiting = (/** @type {Subject} */ { name }) =>
+    rows.find(({ what }) => what === `${name}: waiting function`)?.rss;
   const lines = rows.map(({ what, redis, rss }) => [
     what,
     redis,
@@ -43,12 +50,12 @@ export async function measure(bench) {
 async function stored({ redis, host }, subject) {
   await redis.clear();
   const before = await redis.memory();
-  const adapter = await import(`./subjects/${subject.library}.mjs`);
-  const producer = await adapter.produce({ redis: redis.url, host, rate: 1, paused: true, subject });
+  const adapter = await load(subject);
+  const producer = await adapter.produce?.({ redis: redis.url, host, rate: 1, paused: true, subject });
   for (let first = 0; first < STORED; first += 100) {
-    await Promise.all(Array.from({ length: 100 }, (_, i) => producer.one(first + i, BODY)));
+    await Promise.all(Array.from({ length: 100 }, async (_, i) => producer?.one(first + i, BODY)));
   }
-  await producer.close();
+  await producer?.close();
   return Math.round(((await redis.memory()) - before) / STORED);
 }
 

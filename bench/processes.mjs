@@ -68,14 +68,15 @@ export async function start(script, input) {
  * @param {object} [ready] sent with the word that it is ready
  */
 export function serve(answers, ready = {}) {
-  process.on("message", async (/** @type {Message} */ message) => {
+  const answer = async (/** @type {Message} */ message) => {
     try {
-      const answer = await answers[message.type]?.(message);
-      process.send?.({ type: "done", ...(typeof answer === "object" ? answer : {}) });
+      const result = await answers[message.type]?.(message);
+      process.send?.({ type: "done", ...(typeof result === "object" ? result : {}) });
     } catch (error) {
       process.send?.({ type: "error", error: error instanceof Error ? error.stack : String(error) });
     }
-  });
+  };
+  process.on("message", (/** @type {Message} */ message) => void answer(message));
   process.once("disconnect", () => process.exit());
   process.send?.({ type: "ready", ...ready });
 }

@@ -49,12 +49,12 @@ async function startNative() {
 
 export async function startRedis() {
   const found = await startNative();
-  const { url, close } = found ?? (await startEmbeddedRedis());
-  const client = new Redis(url);
+  const server = found ?? (await startEmbeddedRedis());
+  const client = new Redis(server.url);
   const kind = found === undefined ? "embedded Valkey (no redis-server is installed)" : "native";
   const version = field(await client.info("server"), "redis_version");
   return {
-    url,
+    url: server.url,
     client,
     description: `${kind}, ${version}`,
     native: found !== undefined,
@@ -68,7 +68,7 @@ export async function startRedis() {
     memory: async () => Number(field(await client.info("memory"), "used_memory")),
     async close() {
       client.disconnect();
-      await close();
+      await server.close();
     },
   };
 }

@@ -89,13 +89,13 @@ const STRIP_MS = 2000;
 function summarise({ subject, rate, processes }, from, to, read, native) {
   // Sent by upstream.mjs.
   const arrivals = /** @type {import("./upstream.mjs").Arrivals} */ (/** @type {unknown} */ (read));
-  const all = [...arrivals.at.slice(0, to.count)];
+  const all = Array.from(arrivals.at.subarray(0, to.count));
   const steady = all.slice(from.count);
   const calls = Math.max(1, to.count - from.count);
   const between = gaps(steady);
   const usesRedis = subject.clustered;
   const ordered = subject.fills || processes === 1;
-  const { average, most } = displacement([...arrivals.order.slice(0, to.count)]);
+  const { average, most } = displacement(Array.from(arrivals.order.subarray(0, to.count)));
   const last = steady.at(-1) ?? to.at;
   return {
     subject: subject.name,

@@ -5,7 +5,7 @@
  * @typedef {object} Setting
  * @property {string} redis URL
  * @property {string} host of the upstream
- * @property {number} rate calls a second; Infinity for no limit
+ * @property {number} rate calls a second
  * @property {number} [index] which of the processes this is, from 0
  * @property {number} [processes]
  * @property {boolean} [paused] nothing leaks out
@@ -31,6 +31,9 @@
  *   one call and wait for its response
  * @property {(setting: Setting, count: number) => Promise<void>} [hold] has that many calls wait in this process
  */
+
+/** The highest rate there is: far above what a machine can do. */
+export const UNLIMITED = 1_000_000;
 
 /** @type {Subject} */
 export const spillway = { name: "spillway", library: "spillway", clustered: true, fills: true };

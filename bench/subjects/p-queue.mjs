@@ -11,5 +11,5 @@ export async function drain({ rate, host }) {
 /** @param {import("./index.mjs").Setting} _setting @param {number} count */
 export async function hold(_setting, count) {
   const queue = new PQueue({ autoStart: false });
-  for (let i = 0; i < count; i++) void queue.add(() => undefined);
+  for (let i = 0; i < count; i++) void queue.add(async () => {});
 }

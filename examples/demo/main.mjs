@@ -71,7 +71,7 @@ async function demo() {
  */
 async function run(client, host, upstream) {
   /** @type {import("./report.mjs").Recording} */
-  const recording = { startedAt: now(), offers: [], depths: [], arrivals: [] };
+  const recording = { startedAt: now(), offers: [], depths: [], arrivals: [], blind: 0 };
   const view = openView(seconds);
   const offering = offerAll(client, { host, seconds, offers: recording.offers, signal: stop.signal });
   let done = false;
@@ -81,7 +81,9 @@ async function run(client, host, upstream) {
     const { depth } = await client.limit(host).stats();
     recording.depths.push({ at: now(), depth });
     upstream.send("read");
-    recording.arrivals.push(...(await answer(upstream)).arrivals);
+    const { arrivals, blind } = await answer(upstream);
+    recording.arrivals.push(...arrivals);
+    recording.blind = blind;
     view.draw(recording);
   } while (!done);
   view.end();

@@ -10,6 +10,7 @@ import { CAPACITY, RATE } from "./setting.mjs";
  * @property {import("./producers.mjs").Offer[]} offers
  * @property {{ at: number, depth: number }[]} depths Sampled.
  * @property {import("./upstream.mjs").Arrival[]} arrivals What the upstream saw, in order.
+ * @property {number} blind The longest time for which the upstream saw nothing, because this machine was busy.
  */
 
 export function count(/** @type {Recording} */ { offers, arrivals }) {
@@ -87,7 +88,11 @@ export function summarise(recording, lateness) {
     { holds: most <= RATE, flaw: `${most} starts in one second` },
     { holds: deepest <= CAPACITY, flaw: `${deepest} calls were waiting` },
   ];
-  return { text, flaws: claims.filter(({ holds }) => !holds).map(({ flaw }) => flaw) };
+  const flaws = claims.filter(({ holds }) => !holds).map(({ flaw }) => flaw);
+  if (flaws.length > 0 && recording.blind > lateness) {
+    flaws.push(`the machine was busy: the upstream's clock stood still for ${Math.round(recording.blind)} ms`);
+  }
+  return { text, flaws };
 }
 
 const row = (/** @type {string} */ name, /** @type {number | string} */ value, /** @type {string} */ note) =>

@@ -36,6 +36,7 @@ export function parseLine({ number: line, text }: Line, contentType?: string): C
       throw new LineError(`expected an http: or https: URL, got ${show(url)}`);
     if (method !== undefined && typeof method !== "string") throw new LineError("expected `method` to be a string");
     const headers = readHeaders(fields.headers);
+    checkHeaders(headers);
     const body = readBody(fields.body, headers, contentType);
     const init = {
       headers,
@@ -87,6 +88,14 @@ function readHeaders(value: unknown): [string, string][] {
       throw new LineError(`expected header \`${name}\` to be a string`);
     }),
   );
+}
+
+function checkHeaders(headers: [string, string][]): Headers {
+  try {
+    return new Headers(headers);
+  } catch (error) {
+    throw new LineError(`no headers: ${error instanceof Error ? error.message : String(error)}`);
+  }
 }
 
 function readBody(value: unknown, headers: [string, string][], contentType: string | undefined): string | undefined {

@@ -14,57 +14,68 @@ export const RUN_HELP = `spillway run: sends a list of HTTP calls, no faster tha
 Usage
   spillway run [options] [FILE]
 
-  FILE holds one call per line; without FILE, or with "-", lines are read from stdin. A line is a URL, or a JSON object:
-    {"url": "https://…", "method": "POST", "headers": {"x-a": "b"}, "body": {"any": "JSON"}, "id": "order-17"}
-  Only "url" is needed. "body" is a string, or an object or array that is sent as JSON. The method is POST with a body and
-  GET without. "id" names the call in the output; otherwise the number of its line does. Empty lines and lines that
-  begin with # are skipped. Lines are read as they are needed: a file may be of any length.
+  FILE holds one call per line. Without FILE, or with "-", lines are read from stdin. A line is a
+  URL, or a JSON object of which only "url" is needed:
+    {"url": "https://…", "method": "PUT", "headers": {"x-a": "b"}, "body": {"a": 1}, "id": "order-17"}
+  "body" is a string, or an object or array that is sent as JSON. With a body the method is POST
+  unless given, else GET. "id" names the call in the output; otherwise the number of its line does.
+  Empty lines and lines that begin with # are skipped. The file may be of any length: it is read as
+  room comes.
 
-Limits (one is required; a host without a limit is refused)
-  -l, --limit HOST=RATE     at most so many starts per period for this host: api.example.com=10/s, localhost:8080=600/m,
-                            api.example.com/search=30/m, '*.example.com=5/10s', '*=1/s'. May be repeated. A pattern
-                            with * gives each host a queue and a rate of its own.
-  -r, --rate RATE           the same as --limit '*=RATE': each host that has no other limit
-  -c, --config FILE         a .js, .mjs, .json (or, from Node 22.18 on, .ts) file. Its default export is what
-                            defineLimits() takes or returns, or { limits, redis, prefix }. --limit is added to it.
+Limits (one at least; a host without a limit is refused)
+  -l, --limit HOST=RATE   At most so many starts per period: api.example.com=10/s,
+                          localhost:8080=600/m, api.example.com/search=30/m, '*.example.com=5/10s'.
+                          With a *, each host has a queue and a rate of its own. May be repeated.
+  -r, --rate RATE         The same as --limit '*=RATE': each host that has no other limit.
+  -c, --config FILE       A .js, .mjs, .json or (Node 22.18 and later) .ts file. Its default export
+                          is what defineLimits() takes or returns, or { limits, redis, prefix }.
+                          --limit changes the rate of a limit in it, or adds one.
 
 Sending
-  -H, --header 'NAME: VALUE'  for every call whose line has no such header. It is not stored in Redis, as the headers
-                            of a line are. May be repeated. It goes to every host of the list.
-      --retries N           further attempts when there is no answer, or status 408, 429, 500, 502, 503 or 504; each
-                            waits for its turn as well. Only methods that may be repeated (not POST, not PATCH),
-                            and calls with an idempotency-key header. Default: 2
-      --timeout DURATION    for each attempt: 500ms, 30s, 5m. Default: 30s
-      --concurrency N       calls in flight at once. Default: 1000
+  -H, --header 'NAME: VALUE'
+                          For every call, to every host, whose line has no such header. It is not
+                          stored in Redis, as the headers of lines are. May be repeated.
+      --retries N         Further attempts after no answer and after statuses 408, 429, 500, 502,
+                          503 and 504; each waits for its turn like any call. Only for methods that
+                          may be repeated (not POST or PATCH), and for calls with a header
+                          idempotency-key. Default: 2
+      --timeout DURATION  For each attempt: 500ms, 30s, 5m. Default: 30s
+      --concurrency N     Calls in flight at once. Default: 1000
 
 Results
-  -o, --output FILE         one line of JSON per call, in the order in which they end. Default: stdout. FILE is overwritten,
-                            except with --name. A line is
-                            {"id", "line", "url", "status", "headers", "body" or "bodyBase64" or "path", "attempts",
-                            "waited" (ms from the queue's acceptance to the first attempt)}, or
-                            {"id", "line", "url", "status" (if any), "attempts" (if any), "error": {"code", "message"}}
-      --bodies DIR          writes each body to a file in DIR, named by the number of the line, and "path" says where
-  -q, --quiet               no progress on stderr, only errors
+  -o, --output FILE       One line of JSON per call, in the order in which they end. Default: stdout.
+                          FILE is overwritten, but appended to with --name. A line is
+                            {"id", "line", "url", "status", "headers", "body" (or "bodyBase64", if it
+                             is no UTF-8, or "path", or "bodyDropped"), "attempts",
+                             "waited" (ms from the queue to the first attempt)}   or
+                            {"id", "line", "url", "status", "attempts",
+                             "error": {"code", "message"}}
+                          where "id" is a string that the line gave, or the number of the line.
+      --bodies DIR        Write each body to a file in DIR, named by the number of its line.
+  -q, --quiet             No progress and no summary on stderr.
 
 Stopping and continuing
-  -n, --name NAME           makes the run durable; needs --redis and -o FILE. After Ctrl-C or a crash, the same command
-                            continues: it skips the calls that FILE has a result of, sends none again that was answered
-                            (answers are kept for 7 days until they are written), and appends to FILE. A call that a
-                            crash cut off in flight is sent again if its method may be repeated, and otherwise fails
-                            with ERR_MAYBE_SENT. Lines may be added to the input meanwhile, but not changed or moved.
+  -n, --name NAME         A run that can be continued; needs --redis and -o FILE. After Ctrl-C or a
+                          crash the same command goes on: it skips the calls that have a result in
+                          FILE, and sends none again that was answered: answers that could not be
+                          written are kept in Redis for 7 days. A call that a crash cut off in
+                          flight is sent again if its method may be repeated, and fails with
+                          ERR_MAYBE_SENT otherwise. Lines may be added to the input meanwhile;
+                          those without "id" may not be changed or moved.
 
-  The first Ctrl-C (or SIGTERM) stops sending and waits for calls in flight; the second one ends at once. Without --name,
-  calls that were not sent are dropped, and counted in the last line.
+  The first Ctrl-C (or SIGTERM) stops sending and waits for the calls in flight; the second one ends
+  the command at once. Without --name, calls that still waited are dropped.
 
 Redis
-      --redis URL           Default: that of --config, then REDIS_URL, then an embedded Valkey that ends with the run
-      --prefix PREFIX       Processes with the same prefix share queues and rates, and send each other's calls.
-                            Default: that of --config, then spillway-run
+      --redis URL         Default: that of --config, else REDIS_URL, else an embedded Valkey that ends
+                          with the run.
+      --prefix PREFIX     Processes with the same prefix share queues and rates, and send each
+                          other's calls. Default: that of --config, else spillway-run
 
 Exit status
-  0    every call was answered with a status below 400
-  1    a call failed: no answer, a status of 400 or above, or a line that is no call (reported with its number; the
-       others are sent all the same). Or the run could not go on.
-  2    wrong usage, or a host in FILE without a limit: nothing was sent
-  130  stopped by Ctrl-C (143: by SIGTERM, 141: the reader of stdout has gone)
+    0  every call was answered with a status below 400
+    1  some call was not: no answer, a status of 400 or above, or a line that is no call (reported
+       with its number; the others are sent all the same). Or the run could not go on.
+    2  wrong usage, or FILE names a host without a limit: nothing was sent
+  130  stopped by Ctrl-C; 143 by SIGTERM; 141 because the reader of stdout went away
 `;

@@ -48,7 +48,7 @@ const MOST_OPEN_CHARACTERS = 64 * 1024 * 1024;
 /** Lines that are reported one by one. */
 const MOST_REPORTED = 20;
 /** How long Redis may be away: at first, so that a wrong address is known soon; and later. */
-const FIRST_CONTACT_MS = 10_000;
+const FIRST_CONTACT_MS = 5000;
 const CONTACT_MS = 60_000;
 /** Results of calls that have ended arrive within this. */
 const ARRIVAL_MS = 5000;

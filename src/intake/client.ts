@@ -1,5 +1,5 @@
 import { type EventEmitter, setMaxListeners } from "node:events";
-import { ClosedError } from "../errors.js";
+import { ClosedError, InvalidLimitError } from "../errors.js";
 import { checkKeys } from "../limits/check.js";
 import type { LimitName, Limits } from "../limits/define.js";
 import type { SpillwayEvents } from "../observe/events.js";
@@ -98,6 +98,7 @@ export function createClient<const L extends Limits>(options: ClientOptions<L>):
   checkKeys(options, "createClient", OPTIONS);
   checkConnection(options);
   const { redis, prefix, limits, worker = false } = options;
+  if (typeof worker !== "boolean") throw new InvalidLimitError("worker", "true or false", worker);
   const context = openContext({ redis, prefix, limits });
   return new OpenClient<L>(context, worker ? startWorker(context, {}, async () => {}) : undefined);
 }
@@ -119,6 +120,10 @@ class OpenClient<L extends Limits> implements Client<L> {
 
   get closing(): AbortSignal {
     return this.#closing.signal;
+  }
+
+  get drains(): boolean {
+    return this.#worker !== undefined;
   }
 
   get events(): EventEmitter<SpillwayEvents> {

@@ -41,7 +41,7 @@ const CHUNK = 500;
 
 async function prepare(context: Context, input: CallInput): Promise<Prepared> {
   const headers = readHeaders(input.headers);
-  const ref = context.session.limits.match(input.url, { method: input.method, headers });
+  const ref = context.session.limits.match(input.url, { method: input.method?.toUpperCase(), headers });
   const request = await encodeRequest(new URL(input.url), input, headers, ref.limit.maxRequestBytes);
   const id = input.id === undefined ? newId() : ownId(input.id);
   return { input, ref, id, data: JSON.stringify(request) };
@@ -49,11 +49,13 @@ async function prepare(context: Context, input: CallInput): Promise<Prepared> {
 
 /** The tickets of what was accepted: the first so many calls. */
 async function add(
-  { context, closing }: Door,
+  { context, closing, drains }: Door,
   ref: BucketRef,
   calls: readonly Prepared[],
   mode: "all" | "fit",
 ): Promise<Ticket[]> {
+  // Until others can see the worker of this process, a call seems to have none.
+  if (drains) await context.session.visible();
   const named = calls.some(({ input }) => input.id !== undefined);
   const admission = { kind: "request", calls, named, mode, maxWaitMs: ref.limit.maxWaitMs, horizon: 0 } as const;
   const admitted = await admit(context, ref, admission);
@@ -74,6 +76,8 @@ async function add(
 interface Door {
   readonly context: Context;
   readonly closing: AbortSignal;
+  /** Whether this process has a worker. */
+  readonly drains: boolean;
 }
 
 export async function enqueue(door: Door, input: CallInput): Promise<Ticket> {

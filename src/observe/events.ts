@@ -1,4 +1,5 @@
 import { EventEmitter } from "node:events";
+import { ClosedError } from "../errors.js";
 
 /** What a client or worker tells about itself. Nothing is printed by the library; without listeners nothing happens. */
 export interface SpillwayEvents {
@@ -32,6 +33,8 @@ export class Reporter {
 
   /** Connections fail by the dozen while a server is away; each distinct reason is told once until it is back. */
   connection(error: unknown): void {
+    // What ends after closing could not tell Redis so: that was asked for.
+    if (error instanceof ClosedError) return;
     this.lastConnectionError = error;
     const reason = error instanceof Error ? error.message : String(error);
     if (this.#said.has(reason)) return;

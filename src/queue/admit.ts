@@ -89,7 +89,8 @@ async function admitOnce(
       maxWaitMs === undefined ? "" : maxWaitMs * 1000,
       repeated || named ? "1" : "",
       limit.keepResultsMs,
-      limit.overflow === "drop-oldest" ? outcomes.dropped(limit.name, limit.capacity) : "",
+      // Whatever is declared: the policy in force may be another one.
+      outcomes.dropped(limit.name, limit.capacity),
       keeper.leaseMs * 1000,
       ...calls.flatMap(({ id, data }) => [id, data]),
     ],

@@ -65,7 +65,7 @@ export function readHeaders(source: RequestInit["headers"]): Headers {
 async function readBody(source: CallBody, headers: Headers, maxBytes: number): Promise<Buffer> {
   if (typeof source === "string") return readText(source, headers, maxBytes);
   // A Response knows how to read every kind of body that fetch takes, and which content type goes with it.
-  const response = new Response(source);
+  const response = open(source);
   const type = response.headers.get("content-type");
   if (type !== null && !headers.has("content-type")) headers.set("content-type", type);
   const chunks: Uint8Array[] = [];
@@ -76,6 +76,14 @@ async function readBody(source: CallBody, headers: Headers, maxBytes: number): P
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
+}
+
+function open(source: CallBody): Response {
+  try {
+    return new Response(source);
+  } catch (cause) {
+    throw new InvalidCallError("Expected a body that can be read: this one has been read, or is locked", { cause });
+  }
 }
 
 function readText(source: string, headers: Headers, maxBytes: number): Buffer {

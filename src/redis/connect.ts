@@ -19,6 +19,8 @@ const ONCE = {
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: 0,
   connectTimeout: 5000,
+  // ioredis waits so long for a server to agree to a disconnection, even for one that is gone: a process ends that late.
+  disconnectTimeout: 250,
   // The keys have a prefix of their own, which the scripts know of.
   keyPrefix: "",
   retryStrategy: backoff,

@@ -1,6 +1,7 @@
 import type { BucketRef } from "../limits/define.js";
 import { texts } from "./reply.js";
 import type { Session } from "./session.js";
+import { sleep } from "./sleep.js";
 
 /** What is held for a process that falls silent; everything is renewed three times within it. */
 export const LEASE_MS = 15_000;
@@ -72,8 +73,9 @@ export class Keeper {
     return holdings;
   }
 
-  #forget({ ref, permits, flights, locks }: Holdings): void {
-    if (permits.size + flights.size + locks.size > 0) return;
+  #forget(holdings: Holdings): void {
+    const { ref, permits, flights, locks } = holdings;
+    if (permits.size + flights.size + locks.size > 0 || this.#buckets.get(ref.bucket) !== holdings) return;
     this.#buckets.delete(ref.bucket);
     if (this.#buckets.size === 0) this.close();
   }
@@ -100,6 +102,8 @@ export class Keeper {
     ];
     const [, , missing, lost] = await this.#session.run(ref, "renew", args, this.#leaseMs);
     for (const id of texts(missing)) setTimeout(() => permits.get(id)?.(), GRANT_MS).unref();
+    // A call that ended before this script ran has no lock either; its reply has come too, and is about to be seen.
+    if (locks.size > 0) await sleep(0);
     for (const id of texts(lost)) {
       if (locks.has(id))
         this.#session.report.warn(new Error(`The lock on call ${id} is lost: another worker may have it`));

@@ -1,3 +1,4 @@
+import { RedisUnavailableError } from "../errors.js";
 import type { Reporter } from "../observe/events.js";
 import type { RedisOption } from "./connect.js";
 import { type EmbeddedRedis, startEmbeddedRedis } from "./embedded.js";
@@ -17,7 +18,7 @@ export async function locate(option: RedisOption | undefined, report: Reporter):
   const given = option ?? process.env["REDIS_URL"];
   if (given !== undefined && given !== "") return { redis: given, release: async () => {} };
   if (process.env["NODE_ENV"] === "production") {
-    throw new Error(
+    throw new RedisUnavailableError(
       "Expected `redis` or the environment variable REDIS_URL: in production there is no embedded default",
     );
   }

@@ -3,11 +3,15 @@ const MAX_DELAY = 2 ** 31 - 1;
 
 /**
  * Waits until `now()` (µs) has reached `until`, never less: Node's timers may fire a fraction of a millisecond early.
- * Ends early, without an error, when the signal aborts.
+ * Ends early, without an error, when the signal aborts, or when the clock behind `now` was set back meanwhile: the sleep
+ * is then not prolonged by more than a second.
  */
 export async function sleepUntil(until: number, now: () => number, signal?: AbortSignal): Promise<void> {
+  const expected = (until - now()) / 1000;
+  // Clocks differ by much less than a thousandth.
+  const latest = performance.now() + expected * 1.001 + 1000;
   while (signal?.aborted !== true) {
-    const left = (until - now()) / 1000;
+    const left = Math.min((until - now()) / 1000, latest - performance.now());
     if (left <= 0) return;
     await sleep(Math.min(Math.ceil(left), MAX_DELAY), signal);
   }

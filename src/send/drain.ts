@@ -97,6 +97,8 @@ export class Drain {
     if (this.#carrier.closing.aborted) return;
     const { clock } = this.#carrier.context.session;
     const delay = Math.min(Math.max(0, (at - clock.now()) / 1000), 2 ** 31 - 1);
+    // Woken while it looked, it has looked twice.
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.wake(), delay);
   }
 }

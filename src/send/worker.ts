@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { type EventEmitter, setMaxListeners } from "node:events";
 import { Agent, type Dispatcher } from "undici";
 import { InvalidLimitError } from "../errors.js";
-import { checkInteger, checkKeys } from "../limits/check.js";
+import { checkInteger, checkKeys, isRecord } from "../limits/check.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import type { SpillwayEvents } from "../observe/events.js";
@@ -86,9 +86,13 @@ export function createWorker<const L extends Limits>(options: WorkerOptions<L>):
 }
 
 /** @throws {InvalidLimitError} when an option that clients and workers share is wrong. */
-export function checkConnection({ limits, prefix }: { limits: unknown; prefix?: string | undefined }): void {
+export function checkConnection(options: { limits: unknown; prefix?: string | undefined; redis?: unknown }): void {
+  const { limits, prefix, redis } = options;
   if (typeof limits !== "object" || limits === null || !("match" in limits)) {
     throw new InvalidLimitError("limits", "what defineLimits() returns", limits);
+  }
+  if (redis !== undefined && typeof redis !== "string" && !isRecord(redis)) {
+    throw new InvalidLimitError("redis", "a URL, ioredis options, or an ioredis client", redis);
   }
   if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
     throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);
@@ -224,7 +228,6 @@ class RunningWorker implements Worker, Carrier {
     const timer = setTimeout(() => this.#giveUp.abort(), this.#closeTimeoutMs);
     await Promise.race([this.#settled(), this.#givenUp()]);
     clearTimeout(timer);
-    this.#giveUp.abort();
     await this.#agent?.destroy();
     await this.#release();
   }

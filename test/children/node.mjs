@@ -15,11 +15,15 @@ const limits = defineLimits(definition);
 const redis = Array.isArray(where) ? new Cluster(where, { lazyConnect: true }) : where;
 const client = role === "worker" ? undefined : createClient({ redis, prefix, limits, worker: role === "both" });
 const worker = role === "worker" ? createWorker({ redis, prefix, limits, ...workerOptions }) : undefined;
-const say = (type, details = {}) => process.send?.({ type, ...details });
+const say = (type, details = {}) => process.connected && process.send?.({ type, ...details });
 
-/** Runs `count` calls, `width` at a time (0: all at once), for `forMs` at most, and counts how they end by code. */
-async function many({ count = Infinity, width = 0, forMs = Infinity }, call) {
+/**
+ * Runs `count` calls, `width` at a time (0: all at once) with a pause after each, for `forMs` at most, and counts how
+ * they end by code.
+ */
+async function many({ count = Infinity, width = 0, forMs = Infinity, pauseMs = 0 }, call) {
   const ends = {};
+  const failed = [];
   const errors = [];
   const until = performance.now() + forMs;
   let next = 0;
@@ -33,16 +37,18 @@ async function many({ count = Infinity, width = 0, forMs = Infinity }, call) {
         await call(i);
       } catch (error) {
         end = error.code ?? error.name;
+        failed.push(i);
         if (errors.length < 3) errors.push(String(error?.stack ?? error));
         // A refusal is quick; lanes that did nothing else would leave no processor to anybody.
         await sleep(5);
       }
       slowest = Math.max(slowest, performance.now() - started);
       ends[end] = (ends[end] ?? 0) + 1;
+      if (pauseMs > 0) await sleep(pauseMs);
     }
   };
   await Promise.all(Array.from({ length: width === 0 ? count : width }, lane));
-  return { ends, errors, slowest };
+  return { ends, errors, failed, slowest };
 }
 
 const url = (base, i, tag = "") => `${base}/?n=${tag}${i}`;
@@ -92,7 +98,9 @@ const commands = {
   close: async () => {
     await (client ?? worker).close();
     // Without its channel to the parent, the process ends as soon as nothing else keeps it.
-    setTimeout(() => process.disconnect(), 0);
+    // Calls that closing has ended are reported first.
+    setTimeout(() => process.disconnect(), 50);
+    setTimeout(() => console.error("Still kept by", process.getActiveResourcesInfo()), 1_000).unref();
   },
 };
 
@@ -109,4 +117,5 @@ for (const event of ["warning", "drop", "unattended", "pause", "finish"]) {
     say(event, { details: String(details?.message ?? JSON.stringify(details)) }),
   );
 }
-say("ready");
+// By this name Redis knows the process.
+say("ready", { address: (client ?? worker).context.session.address });

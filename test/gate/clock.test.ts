@@ -56,6 +56,14 @@ describe.each([
   });
 });
 
+test("a slot that is far ahead is as far ahead of the new clock, for its holder too", async () => {
+  const bucket = await bucketOf({ rate: "1/s", rules: ["9/m"], lateness: 0 });
+  await many(bucket, 9, T0);
+  const held = Number(await bucket.reserve(T0, "a"));
+  expect(held).toBe(T0 + MINUTE);
+  expect(await bucket.slot(T0 + 10 * S - HOUR, "a", "confirm", held)).toBe(T0 + 10 * S - HOUR + MINUTE);
+});
+
 test("a clock that is set back again and again, by less than is noticed at once, does not close the gate", async () => {
   const bucket = await bucketOf({ rate: "10/s", lateness: 0 });
   let now = T0;

@@ -253,14 +253,14 @@ describe("every change", () => {
     "%s tells the workers",
     async (what) => {
       const bucket = await bucketOf({ rate: "10/s" });
-      await using listener = await listen(`${bucket.prefix}:wake`);
+      await using listener = await listen("all");
       await bucket.admit({ now: T0, ids: ["a", "b"] });
       await bucket.take({ now: T0, worker: "w", most: 1 });
-      listener.clear();
+      await listener.clear();
       if (what === "clear") await bucket.clear(T0);
       else await bucket.control(T0, what, S);
       expect((await listener.heard()).map(({ message }) => message)).toEqual([bucket.name]);
-      expect(await bucket.field("turn")).toBe("");
+      expect(await bucket.turn()).toBe("");
     },
   );
 

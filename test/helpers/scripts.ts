@@ -93,6 +93,15 @@ export class Bucket {
     return `${this.prefix}:{${this.name}}:${suffix}`;
   }
 
+  /** Channels are common to all of Redis, so that processes get names that no other test has. */
+  #address(name: string): string {
+    return name === "" ? "" : `${this.prefix}:at:${name}`;
+  }
+
+  #names(addresses: readonly string[]): string[] {
+    return addresses.map((address) => address.replace(`${this.prefix}:at:`, ""));
+  }
+
   async run(script: ScriptName, args: readonly (string | number | Buffer)[]): Promise<readonly unknown[]> {
     const reply = await runScript(this.redis, script, this.key("gate"), args);
     return Array.isArray(reply) ? list(reply) : [reply];
@@ -106,20 +115,37 @@ export class Bucket {
   async admit(call: Admit): Promise<Admitted> {
     const { now, ids, kind = "request", mode = "all", client = "", horizon = 20 * MS, maxWait = "" } = call;
     const { repeated = false, until: latest = "", lease = 15 * S } = call;
-    const head = [now, latest, mode, kind, client, horizon, maxWait, repeated ? "1" : "", 60_000, DROPPED, lease];
+    const head = [
+      now,
+      latest,
+      mode,
+      kind,
+      this.#address(client),
+      horizon,
+      maxWait,
+      repeated ? "1" : "",
+      60_000,
+      DROPPED,
+      lease,
+    ];
     const reply = await this.run("admit", [...head, ...ids.flatMap((id) => [id, `{"of":"${id}"}`])]);
-    return readAdmitted(reply);
+    const admitted = readAdmitted(reply);
+    if (admitted.state !== "ADDED") return admitted;
+    return { ...admitted, dropped: admitted.dropped.map((one) => this.#names(one)) };
   }
 
   async take(take: Take): Promise<Taken> {
     const { now, worker = "worker", horizon = 20 * MS, most = 64, token = worker, lockMs = 15_000 } = take;
-    const reply = await this.run("take", [now, worker, horizon, most, token, lockMs, 60_000, EXPIRED]);
+    const reply = await this.run("take", [now, this.#address(worker), horizon, most, token, lockMs, 60_000, EXPIRED]);
     if (text(reply[0]) === "UNDECLARED") return { state: "UNDECLARED", again: 0, calls: [], dropped: [] };
     return {
       state: text(reply[0]),
       again: number(reply[2]),
-      calls: list(reply[3]).map(readCall),
-      dropped: list(reply[4]).map(texts),
+      calls: list(reply[3]).map((call) => {
+        const read = readCall(call);
+        return { ...read, client: this.#names([read.client])[0] ?? "" };
+      }),
+      dropped: list(reply[4]).map((one) => this.#names(texts(one))),
     };
   }
 
@@ -236,6 +262,16 @@ export class Bucket {
     return this.redis.hget(this.key("gate"), name);
   }
 
+  /** Which worker has the turn, or "". */
+  async turn(): Promise<string> {
+    return this.#names([(await this.field("turn")) ?? ""])[0] ?? "";
+  }
+
+  /** The idle workers, the one that has been idle longest first. */
+  async idle(): Promise<string[]> {
+    return this.#names(await this.redis.zrange(this.key("idle"), 0, "-1"));
+  }
+
   async again(): Promise<number> {
     return Number((await this.field("again")) ?? 0);
   }
@@ -296,45 +332,60 @@ async function acquaint(redis: Redis, prefix: string): Promise<void> {
   }
 }
 
+async function share(): Promise<{ readonly redis: Redis; readonly prefix: string }> {
+  if (shared !== undefined) return shared;
+  shared = { redis: connection(), prefix: uniquePrefix() };
+  await acquaint(shared.redis, shared.prefix);
+  return shared;
+}
+
 /** A bucket that no other test has, declared at {@link T0}. */
-export async function bucketOf(options: LimitOptions, redis?: Redis): Promise<Bucket> {
-  if (shared === undefined) {
-    shared = { redis: connection(), prefix: uniquePrefix() };
-    await acquaint(shared.redis, shared.prefix);
-  }
-  const bucket = new Bucket(redis ?? shared.redis, shared.prefix, `b${buckets++}`);
+export async function bucketOf(options: LimitOptions): Promise<Bucket> {
+  const { redis, prefix } = await share();
+  const bucket = new Bucket(redis, prefix, `b${buckets++}`);
   await bucket.declare(options);
   return bucket;
 }
 
-/** A connection that hears what is published to these channels. */
+/** Is alive for the scripts under these names, and hears what they are told. */
 export interface Listener extends AsyncDisposable {
-  /** What was heard so far; all that was published before is there. */
-  heard(): Promise<readonly { channel: string; message: string }[]>;
-  clear(): void;
+  /** What was said so far, and to whom; "all" is what is said to all workers. */
+  heard(): Promise<readonly { to: string; message: string }[]>;
+  /** Forgets what was said so far. */
+  clear(): Promise<void>;
 }
 
-export async function listen(...channels: readonly string[]): Promise<Listener> {
+export async function listen(...names: readonly string[]): Promise<Listener> {
+  const { redis: other, prefix } = await share();
   const redis = connection();
-  const heard: { channel: string; message: string }[] = [];
-  const flush = `flush-${connections.length}`;
-  let flushed = 0;
+  const channels = new Map(names.map((name) => [name === "all" ? `${prefix}:wake` : `${prefix}:at:${name}`, name]));
+  const heard: { to: string; message: string }[] = [];
+  const flush = `${prefix}:flush:${connections.length}`;
+  let [sent, flushed] = [0, 0];
   redis.on("message", (channel, message) => {
     if (channel === flush) flushed++;
-    else heard.push({ channel, message });
+    else heard.push({ to: channels.get(channel) ?? channel, message });
   });
-  await redis.subscribe(flush, ...channels);
-  let sent = 0;
+  await redis.subscribe(flush, ...channels.keys());
+  // Messages arrive in the order in which they were published.
+  const complete = async (): Promise<void> => {
+    sent++;
+    await other.publish(flush, "");
+    await until(() => flushed === sent);
+  };
   return {
     async heard() {
-      // Messages arrive in the order in which they were published.
-      await (shared?.redis ?? connection()).publish(flush, "");
-      sent++;
-      await until(() => flushed === sent);
+      await complete();
       return heard;
     },
-    clear: () => heard.splice(0),
-    [Symbol.asyncDispose]: async () => redis.disconnect(),
+    async clear() {
+      await complete();
+      heard.splice(0);
+    },
+    // Waits for the server, so that the next test does not find this one alive.
+    [Symbol.asyncDispose]: async () => {
+      await redis.quit();
+    },
   };
 }
 

@@ -39,7 +39,7 @@ test("aborting while it waits rejects with the reason, frees the place at once, 
   await expect(client.run(upstream.host, () => 1)).rejects.toMatchObject({ code: "ERR_QUEUE_FULL" });
 
   controllers[1]?.abort(new Error("my reason"));
-  expect((await bounded(ends[1] as Promise<object>, 1000, "the rejection"))).toMatchObject({
+  expect(await bounded(ends[1] as Promise<object>, 1000, "the rejection")).toMatchObject({
     error: { message: "my reason" },
   });
   await until(async () => (await limit.stats()).depth === 2, { timeout: 500, what: "the place to be free" });

@@ -5,6 +5,8 @@ export interface ModelCall {
   readonly kind: "permit" | "request";
   readonly client: string;
   deadline: number;
+  /** Its place in the order of admission. */
+  order: number;
   /** It waits for the second time, and has no place any more. */
   again: boolean;
   /** It is in the hands of a worker, or was. */
@@ -32,6 +34,7 @@ export class QueueModel {
   readonly inflight = new Map<string, number>();
   readonly #slots = new Map<string, number>();
   readonly #leases = new Map<string, number>();
+  #admitted = 0;
   readonly #alive: ReadonlySet<string>;
 
   constructor(options: ModelOptions, alive: readonly string[]) {
@@ -98,6 +101,7 @@ export class QueueModel {
     for (const id of dropped) this.#leave(id, "full");
     for (const call of calls.slice(0, count)) {
       this.accepted.add(call.id);
+      call.order = ++this.#admitted;
       this.wait.push(call);
       if (call.kind === "permit") this.#leases.set(call.client, now + LEASE);
     }
@@ -181,7 +185,9 @@ export class QueueModel {
     this.inflight.delete(call.id);
     call.again = (this.#slots.get(call.id) ?? 0) <= now;
     this.#slots.delete(call.id);
-    this.wait.unshift(call);
+    // Those that were admitted before it, and came back before it, stay ahead.
+    const behind = this.wait.findIndex(({ order }) => order > call.order);
+    this.wait.splice(behind === -1 ? this.wait.length : behind, 0, call);
   }
 
   requeue(now: number, id: string, token: string): "OK" | "LOST" {
@@ -207,7 +213,7 @@ export class QueueModel {
     };
     dropExpired();
     const stalled = [...this.active.values()].filter(({ locked }) => !locked).map(({ call }) => call);
-    stalled.sort((a, b) => (a.id < b.id ? 1 : -1));
+    stalled.sort((a, b) => b.order - a.order);
     for (const call of stalled) this.#comeBack(now, call);
     dropExpired();
     return { recovered: stalled.map(({ id }) => id).toReversed(), dropped };
@@ -221,6 +227,7 @@ export class QueueModel {
       this.ended.delete(call.id);
       call.again = false;
       call.deadline = Infinity;
+      call.order = ++this.#admitted;
       this.wait.push(call);
     }
     return retried.length;

@@ -118,7 +118,7 @@ class Replay {
     const { kind, client, mode, maxWait } = step;
     const calls = Array.from({ length: step.count }, (_, i): ModelCall => {
       const id = `id${String(this.#ever.length + i).padStart(4, "0")}`;
-      return { id, kind, client, deadline: now + (maxWait ?? Infinity), again: false, taken: false };
+      return { id, kind, client, deadline: now + (maxWait ?? Infinity), order: 0, again: false, taken: false };
     });
     this.#ever.push(...calls);
     const ids = calls.map(({ id }) => id);

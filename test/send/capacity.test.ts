@@ -2,9 +2,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createClient, defineLimits } from "spillway";
 import { expect, test } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
-import { Recording, startUpstreamThread } from "../helpers/upstream.js";
+import { startUpstreamThread } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
-import { average, endAll, type Ends, look, numbers, startNodes, total } from "./nodes.js";
+import { endAll, type Ends, look, numbers, startNodes, total } from "./nodes.js";
 
 // Everything that capacity bounds, seen in one atomic step and independently of the scripts under test.
 const DEPTH = `
@@ -56,14 +56,14 @@ test("eight processes never get more than the capacity in, and every accepted ca
 }, 30_000);
 
 test("a server slower than the queue is deep does not slow the leak", async () => {
-  // In flight at any time: 2 s × 20/s = 40, twice the capacity.
-  await using upstream = await startUpstreamThread({ latencyMs: 2_000 });
+  // In flight at any time: 3 s × 20/s = 60, three times the capacity.
+  await using upstream = await startUpstreamThread({ latencyMs: 3_000 });
   const prefix = uniquePrefix();
-  const limits = defineLimits({ [upstream.host]: { rate: "20/s", capacity: 20 } });
+  const limits = defineLimits({ [upstream.host]: { rate: "20/s", capacity: 20, lateness: "50ms" } });
   await using client = createClient({ redis: redisUrl(), prefix, limits, worker: true });
   const calls: Promise<string>[] = [];
   const began = performance.now();
-  while (performance.now() - began < 4_000) {
+  while (performance.now() - began < 3_000) {
     const durable = async () => (await client.enqueue(upstream.url)).result();
     const streamed = async () => (await client.fetch(upstream.url)).text();
     const call = calls.length % 2 === 0 ? durable() : streamed();
@@ -77,10 +77,9 @@ test("a server slower than the queue is deep does not slow the leak", async () =
   }
   const ends = await Promise.all(calls);
   const { arrivals } = await upstream.read();
-  const during = arrivals.filter(({ at }) => at - began < 4_000);
-  // 79 slots of 50.5 ms lie within 4 s. A leak that waited for answers would send 20 in each 2 s at most.
-  expect(during.length).toBeGreaterThan(70);
-  expect(average(new Recording(during))).toBeGreaterThan(18);
+  const during = arrivals.filter(({ at }) => at - began < 3_000);
+  // 57 slots of 52.5 ms lie within 3 s. A leak that waited for answers would have sent 20.
+  expect(during.length).toBeGreaterThan(40);
   expect(new Set(ends)).toEqual(new Set(["ok", "ERR_QUEUE_FULL"]));
   expect(arrivals.length).toBe(ends.filter((end) => end === "ok").length);
 }, 20_000);

@@ -7,6 +7,8 @@ import { bounded } from "../helpers/wait.js";
 
 /** A child process with a client, a worker, or both: see test/children/node.mjs. */
 export interface Node extends Child {
+  /** The name by which Redis knows it. */
+  readonly address: string;
   /** Has it do something, and waits until it is done. */
   ask<T extends object = object>(type: string, details?: object, timeout?: number): Promise<T>;
   /** Closes what it holds; the process must then end by itself within a second, quietly. Returns how long close took. */
@@ -24,13 +26,17 @@ export interface NodeSetup {
 export interface Ends {
   readonly ends: Readonly<Record<string, number>>;
   readonly errors: readonly string[];
+  /** The numbers of those that did not end well. */
+  readonly failed: readonly number[];
   /** The call that took longest, in ms. */
   readonly slowest: number;
 }
 
 export async function startNode(role: "client" | "worker" | "both", setup: NodeSetup): Promise<Node> {
   const child = startChild("node.mjs", { args: [JSON.stringify({ redis: redisUrl(), ...setup, role })] });
+  const { address } = await child.next<{ address: string }>("ready");
   const node: Node = Object.assign(child, {
+    address,
     async ask<T extends object>(type: string, details: object = {}, timeout = 20_000): Promise<T> {
       child.send({ ...details, type } as Message);
       const failed = child.next<{ error: string }>("failed", { timeout: timeout + 1_000 }).then(({ error }) => {
@@ -44,12 +50,14 @@ export async function startNode(role: "client" | "worker" | "both", setup: NodeS
       const began = performance.now();
       await node.ask("close", {}, 40_000);
       const closed = performance.now();
-      const { code } = await bounded(child.exited, 3_000, `a closed ${role} to end by itself`);
+      const exit = bounded(child.exited, 4_000, `a closed ${role} to end by itself`);
+      const { code } = await exit.catch((error: unknown) => {
+        throw new Error(`${String(error)}. ${child.output()}`);
+      });
       if (code !== 0 || child.output() !== "") throw new Error(`${role} ended with ${code}: ${child.output()}`);
       return { closeMs: closed - began, exitMs: performance.now() - closed };
     },
   });
-  await child.next("ready");
   return node;
 }
 
@@ -72,6 +80,10 @@ export function total(all: readonly Ends[]): Record<string, number> {
 /** What each arrival was numbered with (`?n=`), in order of arrival. */
 export const numbers = ({ arrivals }: Recording): string[] =>
   arrivals.map(({ url }) => new URL(url, "http://x").searchParams.get("n") ?? "");
+
+/** By how many places a call came too early or too late, at most, when they were numbered from 0 on. */
+export const displacement = (seen: Recording): number =>
+  Math.max(...numbers(seen).map((n, place) => Math.abs(Number(n) - place)));
 
 /** Starts a second that were counted from the first arrival to the last. */
 export const average = ({ arrivals }: Recording): number => {

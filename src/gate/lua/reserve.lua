@@ -17,14 +17,12 @@ local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local id, mode, held, deadline = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- Was the slot recalled?
-local function stands()
-  if g.closedUntil > held then return false end
-  return call('ZSCORE', base .. 'later', id)
-end
-
-if mode == 'confirm' and stands() then
-  return { 'OK', micros(now), micros(held), g.late, micros(g.shifted) }
+if mode == 'confirm' then
+  -- Not there when it was recalled; at another time when the clock was set back.
+  local stands = tonumber(call('ZSCORE', base .. 'later', id) or 0)
+  if stands > 0 and stands >= g.closedUntil then
+    return { 'OK', micros(now), micros(stands), g.late, micros(g.shifted) }
+  end
 end
 if mode == 'late' then
   shift(g, id, held, deadline, tonumber(ARGV[6]))

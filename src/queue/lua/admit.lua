@@ -125,7 +125,7 @@ if fresh > room and g.overflow == 'drop-oldest' and (mode == 'fit' and room + dr
 end
 if fresh > room then
   if mode == 'all' or (room <= 0 and not known[0]) then
-    return { 'FULL', micros(now), depth, g.capacity, micros(timeOfRoom(mode == 'all' and fresh - room or 1)) }
+    return { 'FULL', micros(now), depth, g.capacity, micros(timeOfRoom((mode == 'all' and fresh or 1) - room)) }
   end
   -- Calls are accepted in order, up to the first that has no room.
   local accepted = 0
@@ -147,13 +147,16 @@ local keys = {
 }
 local opts = cmsgpack.pack({ attempts = 1 })
 local milliseconds = math.floor(now / 1000)
+-- BullMQ counts what is added. Unlike the time, that goes neither back nor stands still.
+local order = tonumber(call('GET', base .. 'id') or 0)
 local function add(i)
   local id, data = ARGV[FIRST + 2 * i], ARGV[FIRST + 2 * i + 1]
   if ARGV[8] == '1' and call('ZREM', base .. 'failed', id) == 1 then call('DEL', base .. id) end
   local added = addStandardJob(keys, { cmsgpack.pack({ base, id, kind, milliseconds }), data, opts })
+  order = order + 1
   if added ~= id then error('spillway: BullMQ did not add the job: ' .. tostring(added)) end
   call('HSET', base .. id, 'c', kind == 'permit' and client or '', 'x', maxWait and micros(now + maxWait) or '',
-    'o', string.format('%.0f:%05d', now, i))
+    'o', string.format('%015.0f', order))
 end
 for i = 0, count - 1 do
   if not known[i] then add(i) end

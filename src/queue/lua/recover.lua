@@ -21,15 +21,13 @@ local recovered = moveStalledJobsToWait({
   base .. 'marker', base .. 'events', base .. 'repeat',
 }, { 1000000, base, math.floor(now / 1000), ARGV[2] })
 
--- BullMQ puts them back in any order; FIFO wants the oldest first. `o` is the order of admission.
-if #recovered > 1 then
-  local order = {}
-  for _, id in ipairs(recovered) do order[id] = call('HGET', base .. id, 'o') or '' end
-  call('RPOP', base .. 'wait', #recovered)
-  table.sort(recovered, function(a, b) return order[a] > order[b] end)
-  for _, id in ipairs(recovered) do call('RPUSH', base .. 'wait', id) end
-end
+-- BullMQ puts them back in any order; FIFO wants the oldest first. The newest is put back first: each takes one step.
+if #recovered > 0 then call('RPOP', base .. 'wait', #recovered) end
+local order = {}
+for _, id in ipairs(recovered) do order[id] = call('HGET', base .. id, 'o') or '' end
+table.sort(recovered, function(a, b) return order[a] > order[b] end)
 for _, id in ipairs(recovered) do
+  line(id)
   comeBack(g, id, now)
 end
 call('ZREMRANGEBYSCORE', base .. 'leases', '-inf', micros(now))

@@ -18,17 +18,9 @@ local code = moveJobFromActiveToWait({
   base .. 'prioritized', base .. 'marker', base .. 'events',
 }, { id, ARGV[3], base .. id })
 if code < 0 then return { 'LOST', micros(now), code } end
+if call('LREM', base .. 'wait', -1, id) == 0 then return { 'LOST', micros(now), -3 } end
 call('HSET', base .. id, 'am', ARGV[4])
--- BullMQ puts it at the very head; calls that were admitted earlier and came back before it stay ahead.
-local wait, mine, older = base .. 'wait', call('HGET', base .. id, 'o') or '', {}
-call('RPOP', wait)
-while true do
-  local head = call('LINDEX', wait, -1)
-  if not head or (call('HGET', base .. head, 'o') or mine) >= mine then break end
-  older[#older + 1] = call('RPOP', wait)
-end
-call('RPUSH', wait, id)
-for i = #older, 1, -1 do call('RPUSH', wait, older[i]) end
+line(id)
 local g = load(now)
 if g then
   comeBack(g, id, now)

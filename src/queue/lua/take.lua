@@ -79,6 +79,8 @@ for scan = 1, SCANS do
     local slot = nextSlot(g, now)
     if slot - now > horizon then
       state, again = 'wait', slot - horizon
+      -- A policy set for a time gives way to another one, which may let calls start earlier.
+      if g.overrideUntil > now then again = math.min(again, g.overrideUntil) end
       break
     end
     local taken = take(id, slot, kind, client, deadline)

@@ -25,6 +25,19 @@ local function leave(g, job)
   return true
 end
 
+-- Puts a call at the head of the queue, where BullMQ would put it too, but behind those that were admitted earlier and
+-- have come back before it. `o` is the order of admission.
+local function line(id)
+  local wait, mine, older = base .. 'wait', call('HGET', base .. id, 'o') or '', {}
+  while true do
+    local head = call('LINDEX', wait, -1)
+    if not head or (call('HGET', base .. head, 'o') or mine) >= mine then break end
+    older[#older + 1] = call('RPOP', wait)
+  end
+  call('RPUSH', wait, id)
+  for i = #older, 1, -1 do call('RPUSH', wait, older[i]) end
+end
+
 -- A call comes back from its worker to the queue. It had its place and gave it up when it first started; only one whose
 -- slot is still to come has not, and keeps it.
 local function comeBack(g, id, now)

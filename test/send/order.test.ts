@@ -1,0 +1,60 @@
+import { createClient, createWorker, defineLimits } from "spillway";
+import { Agent } from "undici";
+import { expect, test } from "vitest";
+import { redisUrl, uniquePrefix } from "../helpers/redis.js";
+import { startUpstreamThread } from "../helpers/upstream.js";
+import { until } from "../helpers/wait.js";
+import { endAll, type Ends, numbers, startNode, startNodes } from "./nodes.js";
+
+const COUNT = 150;
+const inOrder = Array.from({ length: COUNT }, (_, i) => i);
+const redis = redisUrl();
+
+test("one worker sends durable calls exactly in order", async () => {
+  await using upstream = await startUpstreamThread();
+  const prefix = uniquePrefix();
+  // A slot that is missed is given up, and its call starts a little later: not so on a busy machine with this lateness.
+  const limits = defineLimits({ [upstream.host]: { rate: "200/s", lateness: "300ms" } });
+  // Over several connections, one request may arrive before another that was sent earlier.
+  const dispatcher = new Agent({ connections: 1 });
+  await using client = createClient({ redis, prefix, limits });
+  for (const i of inOrder) await client.enqueue(`${upstream.url}/?n=${i}`);
+  await using _worker = createWorker({ redis, prefix, limits, dispatcher });
+  await until(async () => (await upstream.read()).arrivals.length >= COUNT, { what: "all arrivals" });
+  expect(numbers(await upstream.read())).toEqual(inOrder.map(String));
+  await dispatcher.close();
+});
+
+test("one worker grants permits exactly in order, among them durable calls", async () => {
+  await using upstream = await startUpstreamThread();
+  const setup = { prefix: uniquePrefix(), limits: { [upstream.host]: { rate: "200/s", lateness: "300ms" } } as const };
+  const worker = await startNode("worker", setup);
+  await using client = createClient({ redis, prefix: setup.prefix, limits: defineLimits(setup.limits) });
+  const started: number[] = [];
+  const tickets = [];
+  for (const i of inOrder) {
+    if (i % 10 === 0) tickets.push(client.enqueue(upstream.url).then((ticket) => ticket.result()));
+    tickets.push(client.run(upstream.host, () => started.push(i)));
+  }
+  await Promise.all(tickets);
+  await worker.end();
+  expect(started).toEqual(inOrder);
+});
+
+test("of four workers, none overtakes by more than the few calls held at once", async () => {
+  await using upstream = await startUpstreamThread();
+  const setup = { prefix: uniquePrefix(), limits: { [upstream.host]: { rate: "100/s", lateness: "50ms" } } as const };
+  const workers = await startNodes(4, "worker", setup);
+  const client = await startNode("client", setup);
+  const { ends } = await client.ask<Ends>("deliver", { url: upstream.url, count: COUNT });
+  expect(ends).toEqual({ ok: COUNT });
+  // It was not one of them alone who did it.
+  const busy = workers.filter(({ messages }) => messages.some(({ type }) => type === "finish"));
+  expect(busy.length).toBeGreaterThan(1);
+  await endAll([client, ...workers]);
+  const sent = numbers(await upstream.read());
+  const displaced = sent.map((n, i) => Math.abs(Number(n) - i));
+  expect(sent.length).toBe(COUNT);
+  expect(Math.max(...displaced)).toBeLessThanOrEqual(8);
+  expect(displaced.reduce((sum, by) => sum + by, 0) / COUNT).toBeLessThan(1);
+});

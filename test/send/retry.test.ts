@@ -1,0 +1,220 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { ServerResponse } from "node:http";
+import { type Client, createClient, defineLimits, type LimitOptions, type Limits } from "spillway";
+import { expect, test } from "vitest";
+import { redisUrl, uniquePrefix } from "../helpers/redis.js";
+import { startUpstream, type Upstream } from "../helpers/upstream.js";
+import { endAll, type Ends, look, startNodes } from "./nodes.js";
+
+type Step = (response: ServerResponse) => unknown;
+const answer =
+  (status: number, headers = {}): Step =>
+  (response) =>
+    response.writeHead(status, headers).end(`status ${status}`);
+const reset: Step = (response) => response.destroy();
+const hang: Step = () => {};
+
+/** A server that takes one step for each request, the last one for all further ones; and a client that also sends. */
+async function setUp(
+  steps: Step[],
+  options: Partial<LimitOptions> = {},
+): Promise<{ upstream: Upstream; client: Client<Limits>; prefix: string } & AsyncDisposable> {
+  let taken = 0;
+  const upstream = await startUpstream({
+    handler: (_request, response) => steps[Math.min(taken++, steps.length - 1)]?.(response),
+  });
+  const prefix = uniquePrefix();
+  const limits: Limits = defineLimits({
+    [upstream.host]: { rate: "100/s", retry: { minBackoff: "10ms" }, ...options },
+  });
+  const client = createClient({ redis: redisUrl(), prefix, limits, worker: true });
+  const end = async () => {
+    await client.close();
+    await upstream.close();
+  };
+  return { upstream, client, prefix, [Symbol.asyncDispose]: end };
+}
+
+test("a network error and a 503 are tried again, and the attempts are counted", async () => {
+  await using here = await setUp([reset, answer(503), answer(200)]);
+  const { client, upstream } = here;
+  const retries: { attempt: number; willRetry: boolean }[] = [];
+  client.events.on("retry", ({ attempt, willRetry }) => retries.push({ attempt, willRetry }));
+  const result = await (await client.enqueue(upstream.url)).result();
+  expect(result).toMatchObject({ status: 200, attempts: 3 });
+  expect(result.text()).toBe("status 200");
+  expect(upstream.arrivals.length).toBe(3);
+  expect(retries).toEqual([
+    { attempt: 1, willRetry: true },
+    { attempt: 2, willRetry: true },
+  ]);
+});
+
+test("when all attempts fail, the error tells the last status, and the call can be retried by hand", async () => {
+  await using here = await setUp([answer(503), answer(500), answer(502), answer(200)]);
+  const { client, upstream } = here;
+  const ticket = await client.enqueue(`${upstream.url}/x`, { method: "PUT", body: "b" });
+  await expect(ticket.result()).rejects.toMatchObject({ code: "ERR_UPSTREAM", status: 502, attempts: 3 });
+  const bucket = client.limit(upstream.host);
+  expect(await bucket.failed()).toMatchObject([{ id: ticket.id, url: `${upstream.url}/x`, method: "PUT" }]);
+  expect(await bucket.retryFailed()).toBe(1);
+  expect(await ticket.result()).toMatchObject({ status: 200, attempts: 1 });
+  expect(await bucket.failed()).toEqual([]);
+  expect(upstream.arrivals.length).toBe(4);
+});
+
+test("a POST is tried again only with an idempotency key", async () => {
+  await using here = await setUp([answer(503), answer(503), answer(200)]);
+  const { client, upstream } = here;
+  const plain = await client.enqueue(upstream.url, { method: "POST", body: "x" });
+  await expect(plain.result()).rejects.toMatchObject({ code: "ERR_UPSTREAM", status: 503, attempts: 1 });
+  const headers = { "Idempotency-Key": "1" };
+  const keyed = await client.enqueue(upstream.url, { method: "POST", body: "x", headers });
+  expect(await keyed.result()).toMatchObject({ status: 200, attempts: 2 });
+});
+
+test("other statuses are answers", async () => {
+  await using here = await setUp([answer(404)]);
+  const { client, upstream } = here;
+  const result = await (await client.enqueue(upstream.url)).result();
+  expect(result).toMatchObject({ status: 404, ok: false, attempts: 1 });
+});
+
+test("timeout bounds each attempt", async () => {
+  await using here = await setUp([hang, hang, answer(200)], { timeout: "100ms" });
+  const { client, upstream } = here;
+  const result = await (await client.enqueue(upstream.url)).result();
+  expect(result).toMatchObject({ status: 200, attempts: 3 });
+});
+
+test("a body that never ends is bounded by timeout as well", async () => {
+  const trickle: Step = (response) => response.writeHead(200).write("some");
+  await using here = await setUp([trickle], { timeout: "100ms", retry: false });
+  const { client, upstream } = here;
+  const ticket = await client.enqueue(upstream.url);
+  await expect(ticket.result()).rejects.toMatchObject({ code: "ERR_UPSTREAM", attempts: 1, status: undefined });
+});
+
+test("a response larger than maxResponseBytes is dropped with a mark", async () => {
+  const big: Step = (response) => response.writeHead(200, { "x-kept": "yes" }).end("x".repeat(2_000));
+  await using here = await setUp([big], { maxResponseBytes: 1_999 });
+  const { client, upstream } = here;
+  const result = await (await client.enqueue(upstream.url)).result();
+  expect(result).toMatchObject({ status: 200, bodyDropped: true });
+  expect(result.body.byteLength).toBe(0);
+  expect(result.headers.get("x-kept")).toBe("yes");
+});
+
+test("headers are made before each attempt and never enter Redis", async () => {
+  const secrets: string[] = [];
+  const headers = () => {
+    secrets.push(`secret-${secrets.length}-5f1c`);
+    return { authorization: secrets.at(-1) ?? "" };
+  };
+  await using here = await setUp([answer(503), answer(200), answer(503)], { headers });
+  const { client, upstream, prefix } = here;
+  const bucket = client.limit(upstream.host);
+  const good = await client.enqueue(`${upstream.url}/visible-in-redis`, { headers: { "x-own": "1" } });
+  await good.result();
+  const bad = await client.enqueue(upstream.url);
+  await expect(bad.result()).rejects.toMatchObject({ code: "ERR_UPSTREAM" });
+  await bucket.pause("1h");
+  await client.enqueue(`${upstream.url}/visible-in-redis`);
+
+  expect(upstream.arrivals.map((arrival) => arrival.headers.authorization)).toEqual(secrets);
+  expect(upstream.arrivals[0]?.headers["x-own"]).toBe("1");
+  expect(secrets.length).toBe(5);
+  const all = await everything(prefix);
+  expect(all).toContain("visible-in-redis");
+  expect(all).not.toContain("5f1c");
+});
+
+/** All that Redis holds under a prefix, as text. */
+async function everything(prefix: string): Promise<string> {
+  await using redis = look();
+  const seen: unknown[] = [];
+  for await (const keys of redis.scanStream({ match: `${prefix}*` }) as AsyncIterable<string[]>) {
+    for (const key of keys) {
+      const type = await redis.type(key);
+      const read = {
+        string: () => redis.get(key),
+        hash: () => redis.hgetall(key),
+        list: () => redis.lrange(key, 0, -1),
+        set: () => redis.smembers(key),
+        zset: () => redis.zrange(key, 0, -1),
+        stream: () => redis.xrange(key, "-", "+"),
+      }[type];
+      if (read === undefined) throw new Error(`${key} is a ${type}`);
+      seen.push(key, await read());
+    }
+  }
+  return JSON.stringify(seen);
+}
+
+test("a headers function that fails counts as a failed attempt", async () => {
+  let calls = 0;
+  const headers = () => {
+    calls++;
+    if (calls < 3) throw Object.assign(new Error("token service timed out"), { name: "AbortError" });
+    return {};
+  };
+  await using here = await setUp([answer(200)], { headers });
+  const { client, upstream } = here;
+  const result = await (await client.enqueue(upstream.url)).result();
+  expect(result).toMatchObject({ status: 200, attempts: 3 });
+  expect(upstream.arrivals.length).toBe(1);
+});
+
+test("Retry-After closes the gate for all processes", async () => {
+  let refused = false;
+  await using upstream = await startUpstream({
+    handler(request, response) {
+      const refuse = request.url === "/?n=d10" && !refused;
+      refused ||= refuse;
+      response.writeHead(refuse ? 429 : 200, refuse ? { "retry-after": "1" } : {}).end();
+    },
+  });
+  const setup = { prefix: uniquePrefix(), limits: { [upstream.host]: { rate: "50/s", lateness: "50ms" } } } as const;
+  const nodes = await startNodes(2, "both", setup);
+  const all = await Promise.all([
+    nodes[0]?.ask<Ends>("fetch", { url: upstream.url, count: 40, tag: "f" }),
+    nodes[1]?.ask<Ends>("deliver", { url: upstream.url, count: 40, tag: "d" }),
+  ]);
+  expect(all.map((each) => each?.ends)).toEqual([{ ok: 40 }, { ok: 40 }]);
+  await endAll(nodes);
+  const [first, second] = upstream.arrivals.filter(({ url }) => url === "/?n=d10").map(({ at }) => at);
+  if (first === undefined || second === undefined) throw new Error("Expected two attempts");
+  expect(second).toBeGreaterThan(first + 1_000);
+  expect(upstream.arrivals.filter(({ at }) => at > first + 150 && at < first + 1_000)).toEqual([]);
+  // There was something to hold back.
+  expect(upstream.arrivals.filter(({ at }) => at > first + 1_000).length).toBeGreaterThan(20);
+});
+
+test("concurrency is shared by all processes, kept, and used to the full", async () => {
+  let now = 0;
+  let most = 0;
+  await using upstream = await startUpstream({
+    async handler(_request, response) {
+      now++;
+      most = Math.max(most, now);
+      await sleep(100);
+      now--;
+      response.end("ok");
+    },
+  });
+  const setup = { prefix: uniquePrefix(), limits: { [upstream.host]: { rate: "1000/s", concurrency: 4 } } } as const;
+  const nodes = await startNodes(2, "both", setup);
+  const began = performance.now();
+  const all = await Promise.all([
+    nodes[0]?.ask<Ends>("fetch", { url: upstream.url, count: 20 }),
+    nodes[0]?.ask<Ends>("deliver", { url: upstream.url, count: 20 }),
+    nodes[1]?.ask<Ends>("fetch", { url: upstream.url, count: 20 }),
+    nodes[1]?.ask<Ends>("deliver", { url: upstream.url, count: 20 }),
+  ]);
+  const took = performance.now() - began;
+  expect(all.map((each) => each?.ends)).toEqual(Array.from({ length: 4 }, () => ({ ok: 20 })));
+  await endAll(nodes);
+  expect(most).toBe(4);
+  // 80 calls of 100 ms, 4 at a time, take 2 s; one at a time they would take 8.
+  expect(took).toBeLessThan(5_000);
+});
