@@ -15,6 +15,8 @@ const connect = ({ redis }) => new Redis(redis, { maxRetriesPerRequest: null });
 /** @param {Setting} setting */
 const dataOf = ({ host }, /** @type {number} */ n, body = "") => ({
   url: `http://${host}/${n}`,
+  method: body === "" ? "GET" : "POST",
+  headers: [],
   ...(body !== "" && { body }),
 });
 

@@ -15,7 +15,7 @@ import { openView } from "./view.mjs";
 
 const WORKERS = ["worker 1", "worker 2", "worker 3"];
 const SAMPLE_MS = 100;
-const PATIENCE_SECONDS = 10;
+const PATIENCE_SECONDS = 15;
 
 const { values } = parseArgs({
   options: {
@@ -33,10 +33,13 @@ const stop = new AbortController();
 const end = (/** @type {string} */ reason, /** @type {number} */ code) => () => {
   process.exitCode = code;
   stop.abort(new Error(reason));
+  // Whatever does not end now is left behind; the other processes end without this one.
+  setTimeout(() => process.exit(), 5000).unref();
 };
 process.on("SIGINT", end("interrupted", 130));
 process.on("SIGTERM", end("terminated", 143));
-setTimeout(end("not done in time", 1), (seconds + PATIENCE_SECONDS) * 1000).unref();
+/** For the start, and again for the rest. */
+const patience = setTimeout(end("not done in time", 1), (seconds + PATIENCE_SECONDS) * 1000).unref();
 
 try {
   await demo();
@@ -73,6 +76,7 @@ async function run(client, host, upstream) {
   /** @type {import("./report.mjs").Recording} */
   const recording = { startedAt: now(), offers: [], depths: [], arrivals: [], blind: 0 };
   const view = openView(seconds);
+  patience.refresh();
   const offering = offerAll(client, { host, seconds, offers: recording.offers, signal: stop.signal });
   let done = false;
   void offering.finally(() => (done = true));

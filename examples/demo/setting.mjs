@@ -29,4 +29,8 @@ export const now = () => Number(process.hrtime.bigint()) / 1e6;
 export function endWithParent(/** @type {() => unknown} */ end) {
   process.on("SIGINT", () => {});
   process.once("disconnect", end);
+  if (!process.connected) end();
 }
+
+/** Where the first process has gone, there is nobody to tell. */
+export const tellParent = (/** @type {object} */ message) => process.send?.(message, undefined, undefined, () => {});

@@ -4,7 +4,7 @@
 import { createServer } from "node:http";
 import { constants, setPriority } from "node:os";
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import { endWithParent, now, RATE } from "./setting.mjs";
+import { endWithParent, now, RATE, tellParent } from "./setting.mjs";
 
 /** @typedef {{ at: number, id: number, by: string, refused: boolean }} Arrival */
 
@@ -29,10 +29,10 @@ const server = createServer((request, response) => {
   arrivals.push({ at, id, by: String(request.headers["x-sent-by"]), refused });
   setTimeout(() => response.writeHead(refused ? 429 : 200).end(), LATENCY_MS);
 });
-server.listen(0, "127.0.0.1", () => process.send?.({ address: server.address() }));
+server.listen(0, "127.0.0.1", () => tellParent({ address: server.address() }));
 
 // Tells what has arrived since it was last asked, and the longest time for which it saw nothing (ms).
-process.on("message", () => process.send?.({ arrivals: arrivals.splice(0), blind: delay.max / 1e6 }));
+process.on("message", () => tellParent({ arrivals: arrivals.splice(0), blind: delay.max / 1e6 }));
 endWithParent(() => {
   delay.disable();
   server.close();

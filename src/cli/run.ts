@@ -22,6 +22,7 @@ import { describe, type Results, type Subject } from "./results.js";
 import type { Source } from "./source.js";
 import type { Survey } from "./survey.js";
 import { Tally } from "./tally.js";
+import { Watch } from "./watch.js";
 
 /** Why a run ended before all calls had. */
 export interface Stop {
@@ -47,9 +48,6 @@ const MOST_OPEN = 4000;
 const MOST_OPEN_CHARACTERS = 64 * 1024 * 1024;
 /** Lines that are reported one by one. */
 const MOST_REPORTED = 20;
-/** How long Redis may be away: at first, so that a wrong address is known soon; and later. */
-const FIRST_CONTACT_MS = 5000;
-const CONTACT_MS = 60_000;
 /** Results of calls that have ended arrive within this. */
 const ARRIVAL_MS = 5000;
 
@@ -68,18 +66,19 @@ export class Run {
   #read = 0;
   #readAll = false;
   #reported = 0;
-  #contact: { at: number; readonly first: boolean } = { at: performance.now(), first: true };
-  #note: string | undefined;
+  readonly #watch: Watch;
   #stop: Stop | undefined;
 
   constructor(parts: RunParts) {
     this.#parts = parts;
     this.#durable = parts.given.name !== undefined;
+    const lost = (error: Error): void => this.stop({ code: 1, why: `Redis does not answer: ${error.message}` });
+    this.#watch = new Watch(parts.connection.client, this.#lanes, lost);
   }
 
   /** Resolves when all calls have ended, or the run was stopped and nothing is in flight any more. */
   async execute(): Promise<Stop | undefined> {
-    const watching = this.#watch();
+    const watching = this.#watch.run(this.#stopping.signal);
     try {
       await this.#feed();
       await this.#until(() => this.#open === 0 || this.#stop !== undefined);
@@ -112,7 +111,14 @@ export class Run {
     const ends = [...this.#lanes.values()].map((lane) => lane.endsAt(now));
     const left = total === undefined || ends.length === 0 ? undefined : Math.max(...ends) - now;
     const { ended, failed, retries } = this.tally;
-    return { done: earlier.done + ended, total, failed: earlier.failed + failed, retries, left, note: this.#note };
+    return {
+      done: earlier.done + ended,
+      total,
+      failed: earlier.failed + failed,
+      retries,
+      left,
+      note: this.#watch.note,
+    };
   }
 
   async #feed(): Promise<void> {
@@ -171,7 +177,7 @@ export class Run {
           this.#refuse(subjectOf(call), code, message);
           this.#leave(call);
         },
-        contact: (error?: RedisUnavailableError) => this.#onContact(error),
+        contact: (error?: RedisUnavailableError) => this.#watch.contact(error),
       };
       const { client } = this.#parts.connection;
       lane = new Lane(client, ref, (call) => this.#inputOf(call), events, this.#stopping.signal);
@@ -270,43 +276,6 @@ export class Run {
     if (this.#durable) return;
     const cancel = async (ticket: Ticket): Promise<unknown> => ticket.cancel().catch(() => false);
     await Promise.all([...this.#tickets.values()].map(cancel));
-  }
-
-  #onContact(error?: RedisUnavailableError): void {
-    const now = performance.now();
-    if (error === undefined) {
-      this.#contact = { at: now, first: false };
-    } else if (now - this.#contact.at > (this.#contact.first ? FIRST_CONTACT_MS : CONTACT_MS)) {
-      this.stop({ code: 1, why: `Redis does not answer: ${error.message}` });
-    }
-  }
-
-  /** Looks once a second at the queue that will take longest: for the ETA, for pauses, and whether Redis is there. */
-  async #watch(): Promise<void> {
-    const { signal } = this.#stopping;
-    for (;;) {
-      await sleep(1000, undefined, { signal }).catch(() => {});
-      if (signal.aborted) return;
-      const now = Date.now();
-      const [lane] = [...this.#lanes.values()].sort((a, b) => b.endsAt(now) - a.endsAt(now));
-      if (lane !== undefined && this.#open > 0) await this.#look(lane);
-    }
-  }
-
-  async #look(lane: Lane): Promise<void> {
-    const { limit, host, key } = lane.ref;
-    try {
-      const stats = await this.#parts.connection.client.limit(host ?? limit.name, key).stats();
-      this.#onContact();
-      if (stats.bucket !== lane.ref.bucket) return;
-      lane.observe(stats, Date.now());
-      const closed = stats.blocked ?? stats.paused;
-      this.#note =
-        closed && `${limit.name} pauses until ${closed.until.toLocaleTimeString("en-GB")} (${closed.reason})`;
-    } catch (error) {
-      // Not every bucket can be named; what is known without looking is enough then.
-      if (describe(error).code === "ERR_REDIS_UNAVAILABLE") this.#onContact(error as RedisUnavailableError);
-    }
   }
 }
 

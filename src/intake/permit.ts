@@ -5,7 +5,7 @@ import { admit } from "../queue/admit.js";
 import { newId } from "../queue/ids.js";
 import type { Context } from "../redis/context.js";
 import { fly, type Grant } from "./flight.js";
-import { either, type Wait, waitInQueue } from "./wait.js";
+import { either, openInbox, type Wait, waitInQueue } from "./wait.js";
 
 interface PermitOptions {
   readonly signal?: AbortSignal | undefined;
@@ -57,9 +57,17 @@ async function request(context: Context, ref: BucketRef, wait: Wait): Promise<{ 
     const maxWaitMs = Math.max(1, wait.until - performance.now());
     const calls = [{ id, data: "{}" }];
     const horizon = horizonOf(context);
-    const admitted = await admit(context, ref, { kind: "permit", calls, mode: "all", maxWaitMs, horizon });
-    if (admitted.granted) return { id, grant: admitted };
-    const grant = await waitInQueue(context, ref, id, wait, admitted.attended);
+    const inbox = openInbox(context, id);
+    const admission = { kind: "permit", calls, mode: "all", maxWaitMs, horizon } as const;
+    const admitted = await admit(context, ref, admission).catch((error: unknown) => {
+      inbox.close();
+      throw error;
+    });
+    if (admitted.granted) {
+      inbox.close();
+      return { id, grant: admitted };
+    }
+    const grant = await waitInQueue(context, ref, id, wait, admitted.attended, inbox);
     if (grant !== "lost") return { id, grant };
   }
 }

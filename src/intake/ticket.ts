@@ -88,6 +88,7 @@ export class PendingTicket implements Ticket {
         else onResult(message.outcome, message.body);
       };
       const stopReceiving = this.#context.mailbox.receive(this.#callId, onMessage);
+      this.#context.mailbox.open();
       const timer = setInterval(look, LOOK_AGAIN_MS);
       signal.addEventListener("abort", onAbort, { once: true });
       look();

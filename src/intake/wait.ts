@@ -21,6 +21,28 @@ export function either(signal: AbortSignal | undefined, closing: AbortSignal): A
   return signal === undefined ? closing : AbortSignal.any([signal, closing]);
 }
 
+/** What arrives for one permit. */
+export interface Inbox {
+  /** Hands over what has arrived already, and from now on whatever arrives. */
+  read(receive: (message: Message) => void): void;
+  close(): void;
+}
+
+/**
+ * To be opened before the permit is admitted: the worker of this same process may grant it before the reply to the
+ * admission has been dealt with.
+ */
+export function openInbox({ mailbox }: Context, id: string): Inbox {
+  const early: Message[] = [];
+  let receive = (message: Message): void => void early.push(message);
+  const close = mailbox.receive(id, (message) => receive(message));
+  const read = (next: (message: Message) => void): void => {
+    receive = next;
+    for (const message of early) next(message);
+  };
+  return { read, close };
+}
+
 /** How long a grant that must be on its way is waited for when the wait is over. */
 const GRACE_MS = 1000;
 
@@ -33,6 +55,7 @@ export function waitInQueue(
   id: string,
   wait: Wait,
   attended: boolean,
+  inbox: Inbox,
 ): Promise<Grant | "lost"> {
   const { signal } = wait;
   const { limit } = ref;
@@ -49,17 +72,17 @@ export function waitInQueue(
     const onMessage = (message: Message): void => {
       if (message.type === "grant") {
         if (settled) refuseGrant(context, ref, id, message);
-        stopReceiving();
+        inbox.close();
         settle(() => resolve(message));
       } else if (message.type === "drop") {
-        stopReceiving();
+        inbox.close();
         settle(() => (message.why === "gone" ? resolve("lost") : reject(errorOf(ref, message.why, wait.maxWaitMs))));
       }
     };
     // The caller need not wait for Redis to agree. A grant that crosses the cancellation is given back.
     const abandon = (reason: unknown): void => {
       settle(() => reject(reason));
-      void cancel(context, ref, id).then(() => setTimeout(stopReceiving, GRACE_MS).unref());
+      void cancel(context, ref, id).then(() => setTimeout(() => inbox.close(), GRACE_MS).unref());
     };
     const onAbort = (): void => abandon(signal.reason);
     const onTimeout = (): void => {
@@ -68,14 +91,15 @@ export function waitInQueue(
         new WaitExceededError({ limit: limit.name, maxWait: limit.maxWaitMs ?? wait.maxWaitMs, ...(hint && { hint }) }),
       );
     };
-    const stopReceiving = context.mailbox.receive(id, onMessage);
     const forget = context.keeper.permit(ref, id, () => {
-      stopReceiving();
+      inbox.close();
       settle(() => resolve("lost"));
     });
     const timer = setTimeout(onTimeout, Math.max(0, wait.until - performance.now()));
     signal.addEventListener("abort", onAbort, { once: true });
-    if (signal.aborted) onAbort();
+    context.mailbox.open();
+    inbox.read(onMessage);
+    if (signal.aborted && !settled) onAbort();
   });
 }
 

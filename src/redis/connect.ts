@@ -15,6 +15,8 @@ const backoff = (attempt: number): number => Math.min(25 * 2 ** attempt, 500);
  * their callers have long been told had failed.
  */
 const ONCE = {
+  // Nothing waits for a connection to be wanted: without a queue, it never would be.
+  lazyConnect: false,
   enableOfflineQueue: false,
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: 0,
@@ -49,14 +51,15 @@ export function hangUp(connection: Connection): void {
 function duplicate(option: RedisOption): Connection {
   if (option instanceof Cluster) {
     const { replyMapping: _mapping, ...node } = option.options.redisOptions ?? {};
-    const { retryStrategy: _retry, enableOfflineQueue: _queue, ...once } = ONCE;
+    const { retryStrategy: _retry, enableOfflineQueue: _queue, lazyConnect, ...once } = ONCE;
     return option.duplicate([], {
       redisOptions: { ...node, ...once },
       enableOfflineQueue: false,
+      lazyConnect,
       clusterRetryStrategy: backoff,
     });
   }
-  if (option instanceof Redis) return option.duplicate({ ...ONCE, lazyConnect: false });
+  if (option instanceof Redis) return option.duplicate(ONCE);
   if (typeof option === "string") return new Redis(option, ONCE);
   const { replyMapping: _mapping, ...given } = option;
   return new Redis({ ...given, ...ONCE });

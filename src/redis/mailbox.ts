@@ -77,14 +77,17 @@ export class Mailbox {
     const receivers = this.#receivers.get(id) ?? new Set();
     receivers.add(receive);
     this.#receivers.set(id, receivers);
-    if (!this.#reading) {
-      this.#reading = true;
-      void this.#read();
-    }
     return () => {
       receivers.delete(receive);
       if (receivers.size === 0 && this.#receivers.get(id) === receivers) this.#receivers.delete(id);
     };
+  }
+
+  /** From now on messages of other processes arrive, too; that takes a connection. */
+  open(): void {
+    if (this.#reading) return;
+    this.#reading = true;
+    void this.#read();
   }
 
   /** Puts a message into the mailbox at `address`, which may be this one. */
@@ -104,7 +107,7 @@ export class Mailbox {
   }
 
   /** What cannot be read, from a later version perhaps, does not keep back what can. */
-  #open(data: Buffer): void {
+  #unpack(data: Buffer): void {
     try {
       this.#deliver(decode(data));
     } catch (error) {
@@ -126,7 +129,7 @@ export class Mailbox {
           BATCH,
         );
         if (reply === null) continue;
-        for (const message of list(reply[1])) this.#open(bytes(message));
+        for (const message of list(reply[1])) this.#unpack(bytes(message));
       } catch (error) {
         if (this.#closed) return;
         this.#session.report.connection(error);

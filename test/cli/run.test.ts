@@ -1,5 +1,6 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { createClient, defineLimits } from "spillway";
 import { afterAll, describe, expect, test } from "vitest";
 import { temporaryFolder } from "../helpers/processes.js";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
@@ -278,7 +279,9 @@ describe("stopping", () => {
       Array.from({ length: 500 }, (_, i) => `${upstream.url}/${i}`),
     );
     const output = path("stop.jsonl");
-    await using command = start(["run", file, "-r", "50/s", "-o", output, ...shared()]);
+    const prefix = uniquePrefix();
+    const place = ["--redis", redisUrl(), "--prefix", prefix];
+    await using command = start(["run", file, "-l", "127.0.0.1=50/s", "-o", output, ...place]);
     await until(() => upstream.arrivals.length >= 20, { timeout: 10_000 });
     command.kill("SIGINT");
     const ended = await command.ended;
@@ -286,6 +289,9 @@ describe("stopping", () => {
     // Whatever was sent has a result, and nothing else has.
     const results = parseResults(readFileSync(output, "utf8"));
     expect(results.map(({ status }) => status)).toEqual(upstream.arrivals.map(() => 200));
+    const limits = defineLimits({ "127.0.0.1": { rate: "50/s" } });
+    await using client = createClient({ redis: redisUrl(), prefix, limits });
+    expect(await client.limit("127.0.0.1").stats()).toMatchObject({ depth: 0, waiting: 0, active: 0 });
     expect(ended.stderr).toContain(`stopped (SIGINT): ${500 - results.length} calls were not sent`);
   });
 

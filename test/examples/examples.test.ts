@@ -17,7 +17,7 @@ interface Run {
 }
 
 /** Runs a script as its reader would, without any setting; it is killed when it takes too long. */
-function run(script: string, args: readonly string[] = [], timeout = 15_000): Promise<Run> {
+function run(script: string, args: readonly string[] = [], timeout = 18_000): Promise<Run> {
   const { REDIS_URL: _url, NODE_ENV: _env, ...env } = process.env;
   return new Promise((resolve) => {
     const options = { cwd: folder, env, timeout, killSignal: "SIGKILL" as const };
@@ -138,7 +138,7 @@ describe("the demo", () => {
     const { code, stdout, stderr } = await run(
       "examples/demo/main.mjs",
       ["--seconds", "4", "--lateness", "150", "--out", picture],
-      25_000,
+      45_000,
     );
     expect(stderr).toBe("");
     expect(code).toBe(0);
@@ -162,7 +162,7 @@ describe("the demo", () => {
     // Each start has a stroke in its sender's lane and one in the lane of all.
     expect(countStarts(svg)).toBe(2 * value("sent"));
     expect(svg).not.toMatch(/NaN|undefined|Infinity/);
-  }, 30_000);
+  }, 50_000);
 
   test("the picture in the README is one that it drew", () => {
     const svg = readFileSync(join(root, "docs/demo.svg"), "utf8");

@@ -141,12 +141,17 @@ export class Bucket {
     return {
       state: text(reply[0]),
       again: number(reply[2]),
-      calls: list(reply[3]).map((call) => {
-        const read = readCall(call);
-        return { ...read, client: this.#names([read.client])[0] ?? "" };
-      }),
+      calls: list(reply[3]).map((call) => this.#call(call)),
       dropped: list(reply[4]).map((one) => this.#names(texts(one))),
     };
+  }
+
+  #call(call: unknown): TakenCall {
+    const [id, slot, kind, rest] = list(call);
+    const isRequest = text(kind) === "request";
+    const [client = ""] = isRequest ? [] : this.#names([text(rest)]);
+    const job = isRequest ? fields(rest) : new Map<string, string>();
+    return { id: text(id), slot: number(slot), kind: text(kind), client, job };
   }
 
   /** The slot, or "EXPIRED". */
@@ -304,13 +309,6 @@ function readAdmitted(reply: readonly unknown[]): Admitted {
     dropped: list(reply[7]).map(texts),
     known: list(reply[8]).map(number),
   };
-}
-
-function readCall(call: unknown): TakenCall {
-  const [id, slot, kind, rest] = list(call);
-  const isRequest = text(kind) === "request";
-  const job = isRequest ? fields(rest) : new Map<string, string>();
-  return { id: text(id), slot: number(slot), kind: text(kind), client: isRequest ? "" : text(rest), job };
 }
 
 const connections: Redis[] = [];

@@ -1,13 +1,16 @@
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
 import { Queue } from "bullmq";
-import bullmq from "bullmq/dist/cjs/scripts/index.js";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { runScript, runScriptBuffer } from "../../dist/redis/scripts.js";
 import { temporaryFolder } from "../helpers/processes.js";
 import { hasNativeRedis, type NativeRedis, nativeRedis, redisUrl } from "../helpers/redis.js";
 import { Bucket, bucketOf, listen, MS, S, T0 } from "../helpers/scripts.js";
+
+const require = createRequire(import.meta.url);
+const bullmq = require("bullmq/dist/cjs/scripts/index.js") as Record<string, unknown>;
 
 /** The module that composes scripts, beside a bullmq that ships what is given. */
 function installation(ships: (scripts: Record<string, unknown>) => object): { path: string } & Disposable {

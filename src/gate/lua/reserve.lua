@@ -18,9 +18,9 @@ if not g then return { 'UNDECLARED' } end
 local id, mode, held, deadline = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 if mode == 'confirm' then
-  -- Not there when it was recalled; at another time when the clock was set back.
-  local stands = tonumber(call('ZSCORE', base .. 'later', id) or 0)
-  if stands > 0 and stands >= g.closedUntil then
+  -- At another time by now when the clock was set back.
+  local stands = tonumber(call('ZSCORE', base .. 'later', id) or held)
+  if stands >= g.closedUntil and not call('ZSCORE', base .. 'recalled', id) then
     return { 'OK', micros(now), micros(stands), g.late, micros(g.shifted) }
   end
 end

@@ -82,7 +82,7 @@ local function rewind(g, by)
     end
   end
   call('HSET', KEYS[1], unpack(fields))
-  for _, name in ipairs({ 'log', 'slots', 'later', 'inflight', 'leases' }) do
+  for _, name in ipairs({ 'log', 'slots', 'later', 'recalled', 'inflight', 'leases' }) do
     local entries = call('ZRANGE', base .. name, 0, -1, 'WITHSCORES')
     for i = 1, #entries, 2 do call('ZADD', base .. name, micros(tonumber(entries[i + 1]) - by), entries[i]) end
   end
@@ -96,11 +96,13 @@ local NEAR_MICROS, LATER_MICROS = 75000, 25000
 -- the gate closed: whoever holds one is refused when he confirms it, and reserves anew.
 local function recall(g)
   local near = g.now + NEAR_MICROS
+  call('ZREMRANGEBYSCORE', base .. 'recalled', '-inf', micros(g.now - 60000000))
   if g.last <= near then return end
   local ids = call('ZRANGEBYSCORE', base .. 'later', '(' .. micros(near), '+inf', 'WITHSCORES')
   for i = 1, #ids, 2 do
     call('ZREM', base .. 'log', ids[i] .. '@' .. micros(tonumber(ids[i + 1])))
     call('ZREM', base .. 'later', ids[i])
+    call('ZADD', base .. 'recalled', ids[i + 1], ids[i])
   end
   g.tat, g.last, g.part, g.newest, g.undo = near + (g.tat - g.last), near, 0, '', ''
   g.dirty = true
@@ -213,6 +215,7 @@ end
 -- one stays empty, since later slots have been promised already.
 local function giveBack(g, slot, id)
   call('ZREM', base .. 'later', id)
+  call('ZREM', base .. 'recalled', id)
   if g.longest > 0 then call('ZREM', base .. 'log', id .. '@' .. micros(slot)) end
   if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end
   local tat, part, last = string.match(g.undo, '^(%d+) (%d+) (%d+)$')
@@ -239,7 +242,7 @@ local function shift(g, id, slot, excess, seen)
 end
 
 local IDLE_MS = 3600000
-local VOLATILE = { 'gate', 'meta', 'id', 'log', 'slots', 'later', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled' }
+local VOLATILE = { 'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled' }
 
 -- A bucket with work stays.
 local function persist()
