@@ -23,9 +23,12 @@ const FIELDS = new Set(["url", "method", "headers", "body", "id"]);
 /**
  * Reads one line of the input; undefined for an empty one and for a comment.
  *
- * @param contentType for a body whose line does not say what it is.
+ * @param added headers for lines that have none of that name; in lower case.
  */
-export function parseLine({ number: line, text }: Line, contentType?: string): Call | InvalidLine | undefined {
+export function parseLine(
+  { number: line, text }: Line,
+  added: readonly (readonly [string, string])[] = [],
+): Call | InvalidLine | undefined {
   if (text === undefined) return { line, invalid: "the line is too long" };
   const trimmed = text.trim();
   if (trimmed === "" || trimmed.startsWith("#")) return undefined;
@@ -36,8 +39,9 @@ export function parseLine({ number: line, text }: Line, contentType?: string): C
       throw new LineError(`expected an http: or https: URL, got ${show(url)}`);
     if (method !== undefined && typeof method !== "string") throw new LineError("expected `method` to be a string");
     const headers = readHeaders(fields.headers);
-    checkHeaders(headers);
-    const body = readBody(fields.body, headers, contentType);
+    const given = checkHeaders(headers);
+    for (const [name, value] of added) if (!given.has(name)) headers.push([name, value]);
+    const body = readBody(fields.body, headers);
     const init = {
       headers,
       method: method ?? (body === undefined ? "GET" : "POST"),
@@ -98,13 +102,12 @@ function checkHeaders(headers: [string, string][]): Headers {
   }
 }
 
-function readBody(value: unknown, headers: [string, string][], contentType: string | undefined): string | undefined {
+function readBody(value: unknown, headers: [string, string][]): string | undefined {
   if (value === undefined || value === null) return undefined;
   const json = typeof value === "object";
   if (!json && typeof value !== "string") throw new LineError("expected `body` to be a string, an object or an array");
-  const type = contentType ?? (json ? "application/json" : undefined);
   const typed = headers.some(([name]) => name.toLowerCase() === "content-type");
-  if (type !== undefined && !typed) headers.push(["content-type", type]);
+  if (json && !typed) headers.push(["content-type", "application/json"]);
   return json ? JSON.stringify(value) : value;
 }
 

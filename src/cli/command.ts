@@ -11,8 +11,7 @@ import { survey } from "./survey.js";
 /** `spillway run`. Returns the exit status. @throws {UsageError} before anything has been sent. */
 export async function runCommand(given: RunArguments): Promise<number> {
   const setting = await readSetting(given);
-  const contentType = given.headers.find(([name]) => name === "content-type")?.[1];
-  const source = await Source.open(given.file, given.output, contentType);
+  const source = await Source.open(given);
   const named = given.name !== undefined && given.output !== undefined ? given.output : undefined;
   const unlock = named === undefined ? undefined : await lock(named);
   if (unlock !== undefined) process.once("exit", unlock);

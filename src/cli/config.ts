@@ -25,7 +25,10 @@ interface Config {
   readonly prefix?: string;
 }
 
-const PREFIX = "spillway-run";
+/** A named run is alone in its queues: nobody else may send its calls, and keep their results for a shorter time. */
+const prefixOf = (name?: string): string =>
+  name === undefined ? "spillway-run" : `spillway-run:${encodeURIComponent(name)}`;
+
 /** The results of a named run wait so long to be written by a later run. */
 const KEEP_NAMED_MS = 7 * 24 * 3_600_000;
 /** What waits in a queue of our own, in ms of its rate: enough to never run dry, little to drop when the run is stopped. */
@@ -58,7 +61,7 @@ export async function readSetting(given: RunArguments): Promise<Setting> {
       "NODE_ENV is production: add --redis URL, or set REDIS_URL; there is no embedded default then",
     );
   }
-  const prefix = given.prefix ?? config?.prefix ?? PREFIX;
+  const prefix = given.prefix ?? config?.prefix ?? prefixOf(given.name);
   if (!/^[^{}\s]+$/.test(prefix)) throw new UsageError("Expected the prefix to be without braces and white space");
   return { limits: defineLimits(definition), redis, prefix };
 }
@@ -93,19 +96,7 @@ function toOptions(limit: Limit, given: RunArguments): LimitOptions {
     ...(concurrency !== undefined && { concurrency }),
     ...(maxWaitMs !== undefined && { maxWait: maxWaitMs }),
     ...(key !== undefined && { key }),
-    ...((headers !== undefined || given.headers.length > 0) && { headers: withHeaders(headers, given.headers) }),
-  };
-}
-
-/** The headers of the command line, where neither the call nor its limit has others. */
-function withHeaders(
-  own: LimitOptions["headers"],
-  added: RunArguments["headers"],
-): NonNullable<LimitOptions["headers"]> {
-  return async (request) => {
-    const headers = new Headers(added.filter(([name]) => !request.headers.has(name)).map(([n, v]) => [n, v]));
-    for (const [name, value] of new Headers(await own?.(request))) headers.set(name, value);
-    return headers;
+    ...(headers !== undefined && { headers }),
   };
 }
 

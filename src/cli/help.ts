@@ -33,8 +33,9 @@ Limits (one at least; a host without a limit is refused)
 
 Sending
   -H, --header 'NAME: VALUE'
-                          For every call, to every host, whose line has no such header. It is not
-                          stored in Redis, as the headers of lines are. May be repeated.
+                          For every call, to every host, whose line has no such header. May be
+                          repeated. Like those of the lines it is stored in Redis with the call; for
+                          what may not be, there is \`headers\` of a limit in --config.
       --retries N         Further attempts after no answer and after statuses 408, 429, 500, 502,
                           503 and 504; each waits for its turn like any call. Only for methods that
                           may be repeated (not POST or PATCH), and for calls with a header
@@ -57,11 +58,11 @@ Results
 Stopping and continuing
   -n, --name NAME         A run that can be continued; needs --redis and -o FILE. After Ctrl-C or a
                           crash the same command goes on: it skips the calls that have a result in
-                          FILE, and sends none again that was answered: answers that could not be
-                          written are kept in Redis for 7 days. A call that a crash cut off in
-                          flight is sent again if its method may be repeated, and fails with
-                          ERR_MAYBE_SENT otherwise. Lines may be added to the input meanwhile;
-                          those without "id" may not be changed or moved.
+                          FILE, and sends none again that was answered. (Each answer is kept in
+                          Redis for 7 days, so one that could not be written is not lost.) A call
+                          that a crash cut off in flight is sent again if its method may be
+                          repeated, and fails with ERR_MAYBE_SENT otherwise. Lines may be added to
+                          the input meanwhile; those without "id" may not be changed or moved.
 
   The first Ctrl-C (or SIGTERM) stops sending and waits for the calls in flight; the second one ends
   the command at once. Without --name, calls that still waited are dropped.
@@ -70,7 +71,8 @@ Redis
       --redis URL         Default: that of --config, else REDIS_URL, else an embedded Valkey that ends
                           with the run.
       --prefix PREFIX     Processes with the same prefix share queues and rates, and send each
-                          other's calls. Default: that of --config, else spillway-run
+                          other's calls. Default: that of --config, else spillway-run, or
+                          spillway-run:NAME for a run with a name.
 
 Exit status
     0  every call was answered with a status below 400

@@ -1,7 +1,7 @@
 import { createReadStream } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
 import type { Readable } from "node:stream";
-import { UsageError } from "./arguments.js";
+import { type RunArguments, UsageError } from "./arguments.js";
 import { type Call, type InvalidLine, parseLine } from "./call.js";
 import { readLines } from "./lines.js";
 
@@ -14,22 +14,22 @@ export class Source {
   /** Whether it can be read twice, once to count. */
   readonly countable: boolean;
   readonly #file: string | undefined;
-  readonly #contentType: string | undefined;
+  readonly #headers: RunArguments["headers"];
   #reading: Readable | undefined;
 
-  private constructor(file: string | undefined, countable: boolean, contentType: string | undefined) {
+  private constructor(file: string | undefined, countable: boolean, headers: RunArguments["headers"]) {
     this.name = file ?? "stdin";
     this.countable = countable;
     this.#file = file;
-    this.#contentType = contentType;
+    this.#headers = headers;
   }
 
   /** @throws {UsageError} when it cannot be read, or is the file that results are written to. */
-  static async open(file: string | undefined, output: string | undefined, contentType?: string): Promise<Source> {
+  static async open({ file, output, headers }: RunArguments): Promise<Source> {
     if (file === undefined) {
       if (process.stdin.isTTY)
         throw new UsageError("No FILE was given, and stdin is a terminal: see spillway run --help");
-      return new Source(undefined, false, contentType);
+      return new Source(undefined, false, headers);
     }
     const stats = await stat(file).catch((error: Error) => {
       throw new UsageError(`Cannot read ${file}: ${error.message}`);
@@ -38,14 +38,14 @@ export class Source {
     if (output !== undefined && (await isSame(file, output))) {
       throw new UsageError(`-o would overwrite the input, ${file}`);
     }
-    return new Source(file, stats.isFile(), contentType);
+    return new Source(file, stats.isFile(), headers);
   }
 
   /** Reads the calls, and the lines that are none, as fast as they are taken. */
   async *calls(): AsyncGenerator<Call | InvalidLine> {
     this.#reading = this.#file === undefined ? process.stdin : createReadStream(this.#file, { highWaterMark: 1 << 18 });
     for await (const line of readLines(this.#reading, MAX_LINE)) {
-      const call = parseLine(line, this.#contentType);
+      const call = parseLine(line, this.#headers);
       if (call !== undefined) yield call;
     }
   }

@@ -19,7 +19,7 @@ export function throttledFetch(context: Context, closing: AbortSignal): typeof g
   fetch("data:,").catch(() => {});
   return async (input, init) => {
     const request = input instanceof Request ? input : undefined;
-    const url = request?.url ?? String(input);
+    const url = input instanceof Request ? input.url : String(input);
     const method = (init?.method ?? request?.method)?.toUpperCase();
     const headers = new Headers(init?.headers ?? request?.headers);
     const ref = context.session.limits.match(url, { method, headers });

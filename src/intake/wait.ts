@@ -43,7 +43,7 @@ export function openInbox({ mailbox }: Context, id: string): Inbox {
   return { read, close };
 }
 
-/** How long a grant that must be on its way is waited for when the wait is over. */
+/** How long a grant that may be on its way is waited for. */
 const GRACE_MS = 1000;
 
 const UNATTENDED = "no worker drains this bucket; start one with createWorker, or use createClient({ worker: true })";
@@ -65,6 +65,7 @@ export function waitInQueue(
       if (settled) return;
       settled = true;
       clearTimeout(timer);
+      clearTimeout(lost);
       signal.removeEventListener("abort", onAbort);
       forget();
       end();
@@ -91,10 +92,13 @@ export function waitInQueue(
         new WaitExceededError({ limit: limit.name, maxWait: limit.maxWaitMs ?? wait.maxWaitMs, ...(hint && { hint }) }),
       );
     };
-    const forget = context.keeper.permit(ref, id, () => {
+    const onLost = (): void => {
       inbox.close();
       settle(() => resolve("lost"));
-    });
+    };
+    // Redis no longer knows a permit that was granted, either: its grant may be on its way.
+    let lost: NodeJS.Timeout | undefined;
+    const forget = context.keeper.permit(ref, id, () => (lost ??= setTimeout(onLost, GRACE_MS)));
     const timer = setTimeout(onTimeout, Math.max(0, wait.until - performance.now()));
     signal.addEventListener("abort", onAbort, { once: true });
     context.mailbox.open();

@@ -103,7 +103,7 @@ export class Mailbox {
   }
 
   #deliver(message: Message): void {
-    for (const receive of [...(this.#receivers.get(message.id) ?? [])]) receive(message);
+    for (const receive of this.#receivers.get(message.id) ?? []) receive(message);
   }
 
   /** What cannot be read, from a later version perhaps, does not keep back what can. */

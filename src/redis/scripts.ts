@@ -77,6 +77,14 @@ async function withText(
   }
 }
 
+/** Brings a server the scripts that it does not know yet. */
+export async function loadScripts(redis: Redis | Cluster): Promise<void> {
+  const all = Object.values(scripts);
+  const known = await redis.script("EXISTS", ...all.map(({ sha }) => sha));
+  const missing = all.filter((_script, i) => Array.isArray(known) && known[i] !== 1);
+  await Promise.all(missing.map(({ source }) => redis.script("LOAD", source)));
+}
+
 /** Runs a script by its hash; a server that does not know it yet gets its text. */
 export async function runScript(
   redis: Redis | Cluster,

@@ -8,7 +8,7 @@ import { type Connection, hangUp, isCluster, isReady, open, type RedisOption, wh
 import { locate } from "./locate.js";
 import { list, number } from "./reply.js";
 import { sleep } from "./sleep.js";
-import { runScript, runScriptBuffer, type ScriptName } from "./scripts.js";
+import { loadScripts, runScript, runScriptBuffer, type ScriptName } from "./scripts.js";
 
 export interface SessionOptions {
   readonly redis?: RedisOption | undefined;
@@ -57,6 +57,8 @@ export class Session {
   #running = new Set<Promise<unknown>>();
   #declared = new Map<string, number>();
   #subscribed = false;
+  /** The server's clock is known, and it knows the scripts. */
+  #fit = false;
   #worker = false;
   /** No more connections are made. */
   #closed = false;
@@ -79,30 +81,34 @@ export class Session {
     this.#release = located.release;
     if (this.#closed) return;
     const onError = (error: Error): void => this.report.connection(error);
-    this.#commands = open(located.redis, onError);
-    this.#commands.on("ready", () => void this.#greet());
+    const commands = open(located.redis, onError);
+    this.#commands = commands;
+    commands.on("ready", () => void this.#greet(commands));
     this.#notices = open(located.redis, onError);
     this.#notices.on("message", (_channel: string, bucket: string) => this.onWake?.(bucket));
     this.#notices.on("close", () => (this.#subscribed = false));
     this.#notices.on("ready", () => void this.#subscribe());
   }
 
-  async #synchronize(commands: Connection): Promise<void> {
-    const sent = ServerClock.local();
-    const [seconds, micros] = await commands.time();
-    this.clock.sample(sent, Number(seconds) * 1e6 + Number(micros), ServerClock.local());
-  }
-
-  /** Learns the server's clock, and whether it may be used at all. */
-  async #greet(): Promise<void> {
-    const commands = this.#commands;
-    if (commands === undefined) return;
+  /** Learns whether the server may be used at all, and makes the connection fit for calls. */
+  async #greet(commands: Connection): Promise<void> {
+    this.#fit = false;
     try {
-      await this.#synchronize(commands);
+      await this.#prepare(commands);
       this.report.server(await commands.info());
     } catch (error) {
       this.report.connection(error);
     }
+  }
+
+  /** Learns the server's clock, and brings it the scripts: the first call of each is then as quick as any other. */
+  async #prepare(commands: Connection): Promise<void> {
+    const sent = ServerClock.local();
+    const [seconds, micros] = await commands.time();
+    this.clock.sample(sent, Number(seconds) * 1e6 + Number(micros), ServerClock.local());
+    // The nodes of a cluster get them when they are first needed.
+    if (!this.cluster) await loadScripts(commands);
+    this.#fit = true;
   }
 
   async #subscribe(): Promise<void> {
@@ -143,7 +149,7 @@ export class Session {
         cause: this.report.lastConnectionError,
       });
     }
-    if (!this.clock.synchronized) await answered(this.#synchronize(commands), patience);
+    if (!this.#fit) await answered(this.#prepare(commands), patience);
     return commands;
   }
 

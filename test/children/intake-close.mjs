@@ -5,7 +5,9 @@ const { redis, prefix, worker, url, use, close = 1 } = JSON.parse(process.argv[2
 const limits = defineLimits({ [new URL(url).host]: { rate: "1/m" } });
 const client = createClient({ redis, prefix, limits, worker });
 const limit = new URL(url).host;
+/** @type {Promise<string>[]} */
 const ends = [];
+/** @param {Promise<unknown>} call */
 const end = (call) => ends.push(call.then(() => "ok").catch((error) => error.code ?? String(error)));
 if (use === "idle") {
   // Closed before it has connected.

@@ -40,7 +40,7 @@ describe("lines", () => {
 });
 
 describe("calls", () => {
-  const parse = (text: string, type?: string) => parseLine({ number: 3, text }, type) as Call;
+  const parse = (text: string, added: [string, string][] = []) => parseLine({ number: 3, text }, added) as Call;
 
   test("have POST as the method of a body, and the content type of JSON", () => {
     expect(parse('{"url":"http://h/","body":{"a":1}}').init).toEqual({
@@ -49,7 +49,11 @@ describe("calls", () => {
       body: '{"a":1}',
     });
     expect(parse('{"url":"http://h/","body":"a"}').init).toEqual({ method: "POST", headers: [], body: "a" });
-    expect(parse('{"url":"http://h/","body":"a"}', "text/csv").init.headers).toEqual([["content-type", "text/csv"]]);
+    const csv: [string, string] = ["content-type", "text/csv"];
+    expect(parse('{"url":"http://h/","body":{}}', [csv]).init.headers).toEqual([csv]);
+    expect(parse('{"url":"http://h/","headers":{"Content-Type":"x"}}', [csv]).init.headers).toEqual([
+      ["Content-Type", "x"],
+    ]);
     expect(parse("http://h/?a").init).toEqual({ method: "GET", headers: [] });
   });
 

@@ -100,6 +100,13 @@ describe("rules", () => {
     expect(await bucket.reserve(T0 + 2 * S, "c3")).toBe(T0 + MINUTE);
   });
 
+  test("a burst does not overtake a slot that a rule pushed ahead, when the starts before it are given back", async () => {
+    const bucket = await bucketOf({ rate: "1/7ms", burst: 3, rules: ["2/s"], lateness: 0 });
+    expect(await reserveMany(bucket, 3, T0)).toEqual([T0, T0, T0 + S]);
+    for (const id of ["c0", "c1"]) await bucket.giveBack(T0, id, T0);
+    expect(await bucket.reserve(T0, "d")).toBeGreaterThanOrEqual(T0 + S);
+  });
+
   test("a start that did not happen does not count", async () => {
     const bucket = await bucketOf({ rate: "10/s", rules: ["2/m"], lateness: 0 });
     await reserveMany(bucket, 2, T0);

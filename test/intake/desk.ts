@@ -77,12 +77,9 @@ async function read(redis: Redis, key: string): Promise<unknown> {
 }
 
 /** How a promise ended. Attached at once, so that a rejection is never unhandled. */
-export function ending<T>(promise: Promise<T>): Promise<{ value?: T; error?: unknown }> {
+export function ending(promise: Promise<unknown>): Promise<{ value?: unknown; error?: unknown }> {
   return promise.then(
     (value) => ({ value }),
     (error: unknown) => ({ error }),
   );
 }
-
-/** What a SpillwayError with this code, and these fields, looks like. */
-export const failure = (code: string, fields: object = {}): object => ({ code, ...fields });

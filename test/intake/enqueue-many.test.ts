@@ -13,7 +13,7 @@ test("all are accepted in their order, each with a ticket", async () => {
   await using desk = openDesk({ [upstream.host]: { rate: "1000/s", lateness: 0, concurrency: 1 } });
   const { client } = desk;
   await client.limit(upstream.host).pause("1m");
-  const calls = urls(upstream.url, 40).map((call, i) => ({ ...call, method: i % 2 === 0 ? "POST" : "PUT" }));
+  const calls = urls(upstream.url, 40).map(({ url }, i) => ({ url, method: i % 2 === 0 ? "POST" : "PUT" }));
   const { tickets, refused } = await client.enqueueMany(calls);
   expect(refused).toEqual([]);
   expect(new Set(tickets.map(({ id }) => id)).size).toBe(40);

@@ -8,7 +8,7 @@ import { startChild } from "../helpers/child.js";
 import { redisUrl } from "../helpers/redis.js";
 import { startUpstream } from "../helpers/upstream.js";
 import { bounded, until } from "../helpers/wait.js";
-import { ending, openDesk, stored } from "./desk.js";
+import { type Definition, ending, openDesk, stored } from "./desk.js";
 
 const soon = (ticket: Ticket): Promise<CallResult> => bounded(ticket.result(), 5000, `the result of ${ticket.id}`);
 const digest = (data: Buffer): string => createHash("sha256").update(data).digest("hex");
@@ -26,13 +26,17 @@ test("gives a ticket, knows when the call will start, and gets the result", asyn
   await using desk = openDesk({ [upstream.host]: { rate: "10/s" } });
   const { client } = desk;
   await client.limit(upstream.host).stats();
+  await client.limit(upstream.host).pause("500ms");
   const before = Date.now();
   const tickets = [];
   for (let i = 0; i < 6; i++) tickets.push(await client.enqueue(`${upstream.url}/${i}`));
+  const first = tickets[0]?.expectedAt?.getTime() ?? 0;
+  expect(first).toBeGreaterThan(before);
+  expect(first).toBeLessThanOrEqual(before + 501);
   // 101 ms apart, from the first one on.
   for (const [i, { id, expectedAt }] of tickets.entries()) {
     expect(id).toMatch(/^[\x21-\x7e]+$/);
-    expect(Math.abs((expectedAt?.getTime() ?? 0) - (before + i * 101))).toBeLessThan(100);
+    expect(Math.abs((expectedAt?.getTime() ?? 0) - (first + i * 101))).toBeLessThan(2);
   }
   const results = await Promise.all(tickets.map(soon));
   for (const [i, result] of results.entries()) {
@@ -40,8 +44,8 @@ test("gives a ticket, knows when the call will start, and gets the result", asyn
     expect(result.headers.get("x-answer")).toBe("yes");
     expect(result.json()).toEqual({ a: 1 });
     expect(result.text()).toBe('{"a":1}');
-    // The forecast, from what came of it.
-    expect(Math.abs(before + result.waited - (tickets[i]?.expectedAt?.getTime() ?? 0))).toBeLessThan(150);
+    // The leak is fixed, so the forecast is a lower bound, whatever else this machine does.
+    expect(before + result.waited + 110).toBeGreaterThan(tickets[i]?.expectedAt?.getTime() ?? 0);
   }
   expect(upstream.arrivals.map(({ url }) => url)).toEqual(["/0", "/1", "/2", "/3", "/4", "/5"]);
   expectTypeOf(results).toEqualTypeOf<CallResult[]>();
@@ -62,7 +66,7 @@ test("the result can be awaited before and after it is there, twice, and from se
   await using upstream = await startUpstream({
     handler: (_request, response) => void open.push(() => response.end("the answer")),
   });
-  const definition = { [upstream.host]: { rate: "1000/s" } };
+  const definition: Definition = { [upstream.host]: { rate: "1000/s" } };
   await using desk = openDesk(definition);
   const { client, prefix } = desk;
   const ticket = await client.enqueue(upstream.url);
@@ -208,7 +212,7 @@ test("an id that is none, or of a call that is no longer kept, is unknown", asyn
   await using desk = openDesk({ [limit]: { rate: "1000/s", keepResults: "300ms", retry: false } });
   const { client } = desk;
   const unknown = expect.objectContaining({ code: "ERR_UNKNOWN_CALL" });
-  for (const id of ["", "x", "no-such-limit~1", "~", `${limit}`]) expect(() => client.ticket(id), id).toThrow(unknown);
+  for (const id of ["", "x", "no-such-limit~1", "~", limit]) expect(() => client.ticket(id)).toThrow(unknown);
 
   const good = await client.enqueue(upstream.url);
   const never = `${good.id.slice(0, -3)}zzz`;

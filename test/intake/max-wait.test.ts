@@ -23,7 +23,7 @@ test("a permit that waits longer than maxWait fails and frees its place", async 
   expect(waited).toBeGreaterThanOrEqual(249);
   expect(waited).toBeLessThan(1500);
   // A worker drains it, so no word of none.
-  expect(((await ends[0])?.error as Error).message).not.toContain("worker");
+  expect(String((await ends[0])?.error)).not.toContain("worker");
   await until(async () => (await client.limit(limit).stats()).depth === 0, { timeout: 500 });
   expect(upstream.arrivals).toHaveLength(0);
 });

@@ -19,14 +19,15 @@ test("reject says what is full, and when there will be room", async () => {
   const refusals = await Promise.all(
     [client.fetch(upstream.url), client.run(limit, () => {}), client.enqueue(upstream.url)].map(ending),
   );
+  let room = 0;
   for (const { error } of refusals) {
     expect(error).toMatchObject({ code: "ERR_QUEUE_FULL", limit, capacity: 3, depth: 3 });
-    const { retryAfter } = error as QueueFullError;
-    expect(retryAfter).toBeGreaterThan(0);
-    expect(retryAfter).toBeLessThanOrEqual(203);
+    room = (error as QueueFullError).retryAfter;
+    expect(room).toBeGreaterThan(0);
+    expect(room).toBeLessThanOrEqual(203);
   }
   // A timer may fire up to a millisecond early.
-  await sleep((refusals[2]?.error as QueueFullError).retryAfter + 1);
+  await sleep(room + 1);
   const ticket = await client.enqueue(upstream.url);
   await bounded(Promise.all(waiting), 3000, "the calls that waited");
   expect((await bounded(ticket.result(), 3000, "the result")).status).toBe(200);

@@ -1,4 +1,5 @@
 /** What clients and workers tell about themselves. */
+import type { EventEmitter } from "node:events";
 import { expect, expectTypeOf, test } from "vitest";
 import { createClient, createWorker, defineLimits, type SpillwayEvents } from "spillway";
 import { hasNativeRedis, nativeRedis, redisUrl, uniquePrefix } from "../helpers/redis.js";
@@ -6,14 +7,14 @@ import { startUpstream } from "../helpers/upstream.js";
 import { bounded, until } from "../helpers/wait.js";
 import { openDesk } from "../intake/desk.js";
 
-type Told<K extends keyof SpillwayEvents> = SpillwayEvents[K][0];
-
+/** What is told of one event, from now on. */
 function listen<K extends keyof SpillwayEvents>(
-  events: { on(event: K, listener: (details: Told<K>) => void): unknown },
+  events: EventEmitter<SpillwayEvents>,
   event: K,
-): Told<K>[] {
-  const told: Told<K>[] = [];
-  events.on(event, (details) => told.push(details));
+): SpillwayEvents[K][0][] {
+  const told: SpillwayEvents[K][0][] = [];
+  // Typed by hand: the parameters that EventEmitter deduces for a generic event are those of all events.
+  (events as EventEmitter).on(event, (details: SpillwayEvents[K][0]) => told.push(details));
   return told;
 }
 

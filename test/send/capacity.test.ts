@@ -1,10 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient, defineLimits } from "spillway";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstreamThread } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
 import { endAll, type Ends, look, numbers, startNodes, total } from "./nodes.js";
+
+// Generous: only a hang should end a test on a busy machine.
+vi.setConfig({ testTimeout: 90_000 });
 
 // Everything that capacity bounds, seen in one atomic step and independently of the scripts under test.
 const DEPTH = `
@@ -20,7 +23,7 @@ test("eight processes never get more than the capacity in, and every accepted ca
   await using upstream = await startUpstreamThread();
   await using redis = look();
   const prefix = uniquePrefix();
-  const limits = { [upstream.host]: { rate: "250/s", capacity: 100 } };
+  const limits = { [upstream.host]: { rate: "250/s", capacity: 100 } } as const;
   const workers = await startNodes(2, "worker", { prefix, limits });
   const producers = await startNodes(8, "client", { prefix, limits });
 
@@ -42,7 +45,7 @@ test("eight processes never get more than the capacity in, and every accepted ca
 
   const { ok = 0, ERR_QUEUE_FULL: refused = 0, ...others } = total(all);
   // Nothing but these two ends: offered = accepted + refused.
-  expect(others, all.flatMap(({ errors }) => errors).join("\n")).toEqual({});
+  expect(others).toEqual({});
   expect(refused).toBeGreaterThan(100);
   await until(async () => (await upstream.read()).arrivals.length >= ok, { what: `${ok} arrivals` });
   await endAll([...producers, ...workers]);
@@ -53,7 +56,7 @@ test("eight processes never get more than the capacity in, and every accepted ca
   // It was full, and looked at often enough to have seen more than that.
   expect(deepest).toBeGreaterThan(95);
   expect(probes).toBeGreaterThan(500);
-}, 30_000);
+});
 
 test("a server slower than the queue is deep does not slow the leak", async () => {
   // In flight at any time: 3 s × 20/s = 60, three times the capacity.
@@ -82,4 +85,4 @@ test("a server slower than the queue is deep does not slow the leak", async () =
   expect(during.length).toBeGreaterThan(40);
   expect(new Set(ends)).toEqual(new Set(["ok", "ERR_QUEUE_FULL"]));
   expect(arrivals.length).toBe(ends.filter((end) => end === "ok").length);
-}, 20_000);
+});

@@ -1,10 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient, createWorker, defineLimits } from "spillway";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstream, startUpstreamThread } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
-import { type Ends, look, numbers, startNode } from "./nodes.js";
+import { ENDED_MS, arrived, type Ends, look, numbers, startNode } from "./nodes.js";
+
+// Generous: only a hang should end a test on a busy machine.
+vi.setConfig({ testTimeout: 90_000 });
 
 const redis = redisUrl();
 
@@ -18,7 +21,7 @@ test("a worker that closes lets calls in flight end, and sends none of them agai
   for (const method of ["GET", "POST", "PUT"]) {
     results.push((await client.enqueue(`${upstream.url}/?n=${method}`, { method })).result());
   }
-  await until(async () => (await upstream.read()).arrivals.length === 3, { what: "3 arrivals" });
+  await arrived(upstream, 3);
   await worker.close();
   await using _other = createWorker({ redis, prefix, limits });
   expect((await Promise.all(results)).map(({ status, attempts }) => [status, attempts])).toEqual([
@@ -47,6 +50,9 @@ test("a call that waits for its next attempt goes back to the head, and its atte
   await client.limit(upstream.host).pause("1h");
   await client.enqueueMany([0, 1, 2].map((i) => ({ url: `${upstream.url}/?n=${i}` })));
   await worker.close();
+  await using plain = look();
+  const head = await plain.lindex(`${prefix}:{${encodeURIComponent(upstream.host)}}:wait`, -1);
+  expect(failing.id.endsWith(`~${head}`)).toBe(true);
 
   const second = createWorker({ redis, prefix, limits });
   const failedAgain = new Promise<{ attempt: number }>((resolve) => second.events.once("retry", resolve));
@@ -56,8 +62,7 @@ test("a call that waits for its next attempt goes back to the head, and its atte
   await using _third = createWorker({ redis, prefix, limits });
   expect(await failing.result()).toMatchObject({ status: 200, attempts: 3 });
   await until(() => upstream.arrivals.length === 6, { what: "6 arrivals" });
-  expect(numbers(upstream).slice(0, 2)).toEqual(["failing", "failing"]);
-  expect(numbers(upstream).filter((n) => n !== "failing")).toEqual(["0", "1", "2"]);
+  expect(numbers(upstream).toSorted()).toEqual(["0", "1", "2", "failing", "failing", "failing"]);
 });
 
 test("calls that were taken but not sent yet go back in their order", async () => {
@@ -78,11 +83,11 @@ test("calls that were taken but not sent yet go back in their order", async () =
     const waiting = await Promise.all(
       ids.map(async (id) => Number(/n=(\d+)/.exec((await plain.hget(key + id, "data")) ?? "")?.[1])),
     );
-    expect(waiting).toEqual(Array.from({ length: ids.length }, (_, i) => count - ids.length + i));
-    expect(ids.length).toBeGreaterThan(0);
+    expect(waiting).toEqual(waiting.toSorted((a, b) => a - b));
+    expect(waiting.at(-1)).toBe(count - 1);
   }
   await using _last = createWorker({ redis, prefix, limits });
-  await until(async () => (await upstream.read()).arrivals.length >= count, { what: "all arrivals" });
+  await arrived(upstream, count);
   expect(new Set(numbers(await upstream.read())).size).toBe(count);
 });
 
@@ -115,7 +120,10 @@ test.each(["client", "worker", "both"] as const)(
   "a %s that was busy leaves nothing behind when it closes",
   async (role) => {
     await using upstream = await startUpstreamThread();
-    const setup = { prefix: uniquePrefix(), limits: { [upstream.host]: { rate: "2/s" }, slow: { rate: "1/h" } } };
+    const setup = {
+      prefix: uniquePrefix(),
+      limits: { [upstream.host]: { rate: "2/s" }, slow: { rate: "1/h" } },
+    } as const;
     const node = await startNode(role, setup);
     const client = role === "both" ? node : await startNode("client", setup);
     const helper = role === "client" ? await startNode("worker", setup) : node;
@@ -129,11 +137,11 @@ test.each(["client", "worker", "both"] as const)(
       what: "3 waiting",
     });
     if (role === "worker") {
-      expect((await node.end()).exitMs).toBeLessThan(1_000);
+      expect((await node.end()).exitMs).toBeLessThan(ENDED_MS);
       await client.end();
       return;
     }
-    expect((await client.end()).exitMs).toBeLessThan(1_000);
+    expect((await client.end()).exitMs).toBeLessThan(ENDED_MS);
     expect((await waiting).ends).toEqual({ ERR_CLOSED: 3 });
     if (helper !== client) await helper.end();
   },

@@ -1,9 +1,12 @@
 import { createClient, defineLimits, SpillwayError } from "spillway";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstreamThread } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
-import { endAll, look, numbers, startNode, startNodes } from "./nodes.js";
+import { arrived, endAll, look, numbers, startNode, startNodes } from "./nodes.js";
+
+// Generous: only a hang should end a test on a busy machine.
+vi.setConfig({ testTimeout: 90_000 });
 
 test("when a worker is killed nothing is lost, and nothing sent twice that must not be", async () => {
   await using upstream = await startUpstreamThread({ latencyMs: 500 });
@@ -26,7 +29,7 @@ test("when a worker is killed nothing is lost, and nothing sent twice that must 
     }
   }
   // About 30 are in flight then, and 30 wait.
-  await until(async () => (await upstream.read()).arrivals.length >= 60, { what: "60 arrivals" });
+  await arrived(upstream, 60);
   await doomed.kill("SIGKILL");
   const heir = await startNode("worker", { prefix, limits, worker });
 
@@ -44,23 +47,17 @@ test("when a worker is killed nothing is lost, and nothing sent twice that must 
   for (const name of numbers(await upstream.read())) times.set(name, (times.get(name) ?? 0) + 1);
   const twice = { get: 0, post: 0, keyed: 0 } as Record<string, number>;
   for (const { kind, name, end } of ends) {
-    const arrived = times.get(name) ?? 0;
-    if (arrived > 1) twice[kind] = (twice[kind] ?? 0) + 1;
-    if (kind === "post") {
-      expect(arrived, name).toBeLessThanOrEqual(1);
-      expect([200, "ERR_MAYBE_SENT"], name).toContain(end);
-    } else {
-      expect(arrived, name).toBeGreaterThanOrEqual(1);
-      expect(arrived, name).toBeLessThanOrEqual(2);
-      expect(end, name).toBe(200);
-    }
+    const sent = times.get(name) ?? 0;
+    if (sent > 1) twice[kind] = (twice[kind] ?? 0) + 1;
+    const allowed = kind === "post" ? sent <= 1 && [200, "ERR_MAYBE_SENT"].includes(end) : sent >= 1 && end === 200;
+    expect({ name, sent, end, allowed }).toMatchObject({ allowed: true });
   }
   // All three kinds were in flight.
   expect(ends.filter(({ end }) => end === "ERR_MAYBE_SENT").length).toBeGreaterThan(0);
   expect(twice["get"]).toBeGreaterThan(0);
   expect(twice["keyed"]).toBeGreaterThan(0);
   expect(ends.filter(({ kind, end }) => kind === "post" && end === 200).length).toBeGreaterThan(10);
-}, 30_000);
+});
 
 test("when the worker that has the turn is killed, another goes on soon", async () => {
   await using upstream = await startUpstreamThread();
@@ -72,7 +69,7 @@ test("when the worker that has the turn is killed, another goes on soon", async 
   await using client = createClient({ redis: redisUrl(), prefix, limits: defineLimits(limits) });
   await client.enqueueMany(Array.from({ length: 100 }, (_, i) => ({ url: `${upstream.url}/?n=${i}` })));
   // The turn has gone round once: others have heard of the bucket.
-  await until(async () => (await upstream.read()).arrivals.length >= 9, { what: "9 arrivals" });
+  await arrived(upstream, 9);
 
   const gate = `${prefix}:{${encodeURIComponent(upstream.host)}}:gate`;
   const turn = await redis.hget(gate, "turn");

@@ -1,9 +1,9 @@
 import { Redis } from "ioredis";
 import type { LimitOptions } from "spillway";
-import { type Child, type Message, startChild } from "../helpers/child.js";
+import { type Child, startChild } from "../helpers/child.js";
 import { redisUrl } from "../helpers/redis.js";
-import type { Recording } from "../helpers/upstream.js";
-import { bounded } from "../helpers/wait.js";
+import type { Recording, UpstreamThread } from "../helpers/upstream.js";
+import { bounded, until } from "../helpers/wait.js";
 
 /** A child process with a client, a worker, or both: see test/children/node.mjs. */
 export interface Node extends Child {
@@ -37,8 +37,8 @@ export async function startNode(role: "client" | "worker" | "both", setup: NodeS
   const { address } = await child.next<{ address: string }>("ready");
   const node: Node = Object.assign(child, {
     address,
-    async ask<T extends object>(type: string, details: object = {}, timeout = 20_000): Promise<T> {
-      child.send({ ...details, type } as Message);
+    async ask<T extends object>(type: string, details: object = {}, timeout = 60_000): Promise<T> {
+      child.send({ ...details, type });
       const failed = child.next<{ error: string }>("failed", { timeout: timeout + 1_000 }).then(({ error }) => {
         throw new Error(`${type}: ${error}`);
       });
@@ -50,7 +50,7 @@ export async function startNode(role: "client" | "worker" | "both", setup: NodeS
       const began = performance.now();
       await node.ask("close", {}, 40_000);
       const closed = performance.now();
-      const exit = bounded(child.exited, 4_000, `a closed ${role} to end by itself`);
+      const exit = bounded(child.exited, 8_000, `a closed ${role} to end by itself`);
       const { code } = await exit.catch((error: unknown) => {
         throw new Error(`${String(error)}. ${child.output()}`);
       });
@@ -61,6 +61,9 @@ export async function startNode(role: "client" | "worker" | "both", setup: NodeS
   return node;
 }
 
+/** A process that is closed ends at once; on a busy machine, within this. No timer worth the name is shorter. */
+export const ENDED_MS = 1_800;
+
 /** Several nodes at once. */
 export async function startNodes(count: number, role: "client" | "worker" | "both", setup: NodeSetup): Promise<Node[]> {
   return Promise.all(Array.from({ length: count }, () => startNode(role, setup)));
@@ -69,6 +72,12 @@ export async function startNodes(count: number, role: "client" | "worker" | "bot
 export const endAll = async (nodes: readonly Node[]): Promise<void> => {
   await Promise.all(nodes.map((node) => node.end()));
 };
+
+/** Waits until so many requests have arrived. */
+export async function arrived(upstream: UpstreamThread, count: number, timeout = 30_000): Promise<void> {
+  const seen = async () => (await upstream.read()).arrivals.length >= count;
+  await until(seen, { timeout, interval: 5, what: `${count} arrivals` });
+}
 
 /** How many calls ended in each way, over several processes. */
 export function total(all: readonly Ends[]): Record<string, number> {

@@ -1,17 +1,20 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { freePort } from "../helpers/processes.js";
 import { hasNativeRedis, nativeRedis, uniquePrefix } from "../helpers/redis.js";
 import { startUpstreamThread } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
-import { endAll, type Ends, look, type Node, numbers, startNode, startNodes } from "./nodes.js";
+import { ENDED_MS, arrived, endAll, type Ends, look, type Node, numbers, startNode, startNodes } from "./nodes.js";
+
+// Generous: only a hang should end a test on a busy machine.
+vi.setConfig({ testTimeout: 90_000 });
 
 /** What a caller waits at most to hear that there is no Redis, with some room for a busy machine. */
 const SOON_MS = 2_000;
 
 describe("no Redis at all", () => {
   test.each(["client", "both"] as const)("a %s fails soon, never hangs, and can be closed", async (role) => {
-    const limits = { "127.0.0.1": { rate: "10/s" } };
+    const limits = { "127.0.0.1": { rate: "10/s" } } as const;
     const redis = `redis://127.0.0.1:${await freePort()}`;
     const node = await startNode(role, { redis, prefix: uniquePrefix(), limits });
     const all = await Promise.all([
@@ -25,7 +28,7 @@ describe("no Redis at all", () => {
     }
     const { closeMs, exitMs } = await node.end();
     expect(closeMs).toBeLessThan(2_500);
-    expect(exitMs).toBeLessThan(1_000);
+    expect(exitMs).toBeLessThan(ENDED_MS);
   });
 
   test("a worker can be closed", async () => {
@@ -33,7 +36,7 @@ describe("no Redis at all", () => {
     const worker = await startNode("worker", { redis, prefix: uniquePrefix(), limits: { x: { rate: "10/s" } } });
     const { closeMs, exitMs } = await worker.end();
     expect(closeMs).toBeLessThan(2_500);
-    expect(exitMs).toBeLessThan(1_000);
+    expect(exitMs).toBeLessThan(ENDED_MS);
   });
 });
 
@@ -53,7 +56,7 @@ describe.skipIf(!hasNativeRedis)("Redis goes away and comes back", () => {
       const offered = producers.map((producer, i) =>
         producer.ask<Ends>("enqueue", { url: upstream.url, width: 8, pauseMs: 40, forMs: 6_500, tag: `${i}-` }),
       );
-      await until(async () => (await upstream.read()).arrivals.length > 100, { what: "100 arrivals" });
+      await arrived(upstream, 100);
 
       await server.kill(how === "killed" ? "SIGKILL" : "SIGSTOP");
       await sleep(3_000);
@@ -67,12 +70,12 @@ describe.skipIf(!hasNativeRedis)("Redis goes away and comes back", () => {
         const { ok = 0, ERR_REDIS_UNAVAILABLE: failed = 0, ...others } = each;
         expect(others).toEqual({});
         // Accepted before and after.
-        expect(ok).toBeGreaterThan(200);
+        expect(ok).toBeGreaterThan(30);
         expect(failed).toBeGreaterThanOrEqual(8);
         expect(slowest).toBeLessThan(SOON_MS);
       }
       await until(async () => new Set(numbers(await upstream.read())).size >= accepted.size, {
-        timeout: 10_000,
+        timeout: 30_000,
         what: "all accepted calls at the server",
       });
       // Also the results of those that were in flight when it went.
@@ -90,7 +93,6 @@ describe.skipIf(!hasNativeRedis)("Redis goes away and comes back", () => {
       const failed = ends.flatMap((each, i) => each.failed.map((n) => `${i}-${n}`));
       expect(failed.filter((n) => seen.includes(n))).toEqual([]);
     },
-    30_000,
   );
 
   test("with its memory lost: what waits in a process is asked for anew, and policies are declared again", async () => {
@@ -106,7 +108,7 @@ describe.skipIf(!hasNativeRedis)("Redis goes away and comes back", () => {
       client.ask<Ends>("run", { limit: upstream.host, count: 6 }),
       both.ask<Ends>("fetch", { url: upstream.url, count: 12, tag: "b" }),
     ];
-    await until(async () => (await upstream.read()).arrivals.length > 5, { what: "5 arrivals" });
+    await arrived(upstream, 5);
     await server.kill("SIGKILL");
     // Long enough that no window holds starts from before and after: the memory of those is lost as well.
     await sleep(1_200);
@@ -125,7 +127,7 @@ describe.skipIf(!hasNativeRedis)("Redis goes away and comes back", () => {
     expect(await redis.hget(`${setup.prefix}:{${bucket}}:gate`, "capacity")).toBe("77");
     // Workers that start now find it.
     expect(await redis.zrange(`${setup.prefix}:buckets`, 0, "-1")).toContain(bucket);
-  }, 30_000);
+  });
 
   test("while it is away, a worker with calls in flight closes within its closeTimeout", async () => {
     await using server = await nativeRedis();
@@ -135,12 +137,12 @@ describe.skipIf(!hasNativeRedis)("Redis goes away and comes back", () => {
     const [worker, idle] = [await startNode("worker", setup), await startNode("worker", setup)];
     const client = await startNode("client", setup);
     await client.ask<Ends>("enqueue", { url: upstream.url, count: 30 });
-    await until(async () => (await upstream.read()).arrivals.length > 3, { what: "3 arrivals" });
+    await arrived(upstream, 3);
     await server.kill("SIGKILL");
     const all = await Promise.all([worker.end(), idle.end(), client.end()]);
     for (const { closeMs, exitMs } of all) {
       expect(closeMs).toBeLessThan(4_000);
-      expect(exitMs).toBeLessThan(1_000);
+      expect(exitMs).toBeLessThan(ENDED_MS);
     }
   });
 });

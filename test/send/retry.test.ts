@@ -1,10 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { ServerResponse } from "node:http";
 import { type Client, createClient, defineLimits, type LimitOptions, type Limits } from "spillway";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstream, type Upstream } from "../helpers/upstream.js";
 import { endAll, type Ends, look, startNodes } from "./nodes.js";
+
+// Generous: only a hang should end a test on a busy machine.
+vi.setConfig({ testTimeout: 90_000 });
 
 type Step = (response: ServerResponse) => unknown;
 const answer =
@@ -18,7 +21,7 @@ const hang: Step = () => {};
 async function setUp(
   steps: Step[],
   options: Partial<LimitOptions> = {},
-): Promise<{ upstream: Upstream; client: Client<Limits>; prefix: string } & AsyncDisposable> {
+): Promise<{ upstream: Upstream; client: Client; prefix: string } & AsyncDisposable> {
   let taken = 0;
   const upstream = await startUpstream({
     handler: (_request, response) => steps[Math.min(taken++, steps.length - 1)]?.(response),
@@ -141,7 +144,7 @@ async function everything(prefix: string): Promise<string> {
         hash: () => redis.hgetall(key),
         list: () => redis.lrange(key, 0, -1),
         set: () => redis.smembers(key),
-        zset: () => redis.zrange(key, 0, -1),
+        zset: () => redis.zrange(key, 0, "-1"),
         stream: () => redis.xrange(key, "-", "+"),
       }[type];
       if (read === undefined) throw new Error(`${key} is a ${type}`);
@@ -171,7 +174,7 @@ test("Retry-After closes the gate for all processes", async () => {
     handler(request, response) {
       const refuse = request.url === "/?n=d10" && !refused;
       refused ||= refuse;
-      response.writeHead(refuse ? 429 : 200, refuse ? { "retry-after": "1" } : {}).end();
+      response.writeHead(refuse ? 429 : 200, refuse ? { "retry-after": "2" } : {}).end();
     },
   });
   const setup = { prefix: uniquePrefix(), limits: { [upstream.host]: { rate: "50/s", lateness: "50ms" } } } as const;
@@ -184,10 +187,10 @@ test("Retry-After closes the gate for all processes", async () => {
   await endAll(nodes);
   const [first, second] = upstream.arrivals.filter(({ url }) => url === "/?n=d10").map(({ at }) => at);
   if (first === undefined || second === undefined) throw new Error("Expected two attempts");
-  expect(second).toBeGreaterThan(first + 1_000);
-  expect(upstream.arrivals.filter(({ at }) => at > first + 150 && at < first + 1_000)).toEqual([]);
+  expect(second).toBeGreaterThan(first + 2_000);
+  expect(upstream.arrivals.filter(({ at }) => at > first + 500 && at < first + 2_000)).toEqual([]);
   // There was something to hold back.
-  expect(upstream.arrivals.filter(({ at }) => at > first + 1_000).length).toBeGreaterThan(20);
+  expect(upstream.arrivals.filter(({ at }) => at > first + 2_000).length).toBeGreaterThan(20);
 });
 
 test("concurrency is shared by all processes, kept, and used to the full", async () => {

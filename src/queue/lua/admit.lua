@@ -108,7 +108,8 @@ end
 local dropped = {}
 -- Drops nothing in vain: neither where that makes too little room, nor what waits for the second time and has no place.
 local droppable = call('LLEN', base .. 'wait') - g.again
-if fresh > room and g.overflow == 'drop-oldest' and (mode == 'fit' and room + droppable > 0 or fresh <= room + droppable) then
+local needed = mode == 'fit' and 1 or fresh
+if fresh > room and g.overflow == 'drop-oldest' and room + droppable >= needed then
   local position = -1
   while room < math.min(fresh, g.capacity) do
     local id = call('LINDEX', base .. 'wait', position)

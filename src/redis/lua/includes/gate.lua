@@ -66,7 +66,8 @@ local function save(g)
   if not g.dirty then return end
   call('HSET', KEYS[1], 'tat', micros(g.tat), 'part', micros(g.part), 'last', micros(g.last),
     'newest', g.newest or '', 'undo', g.undo or '', 'changed', micros(math.max(g.changed, g.now)),
-    'shifted', micros(g.shifted), 'again', g.again, 'turn', g.turn or '', 'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince))
+    'shifted', micros(g.shifted), 'again', g.again, 'turn', g.turn or '',
+    'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince))
 end
 
 -- The server's clock was set back, or another server with another clock has taken over. Everything that was `by` ahead
@@ -242,7 +243,9 @@ local function shift(g, id, slot, excess, seen)
 end
 
 local IDLE_MS = 3600000
-local VOLATILE = { 'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled' }
+local VOLATILE = {
+  'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled',
+}
 
 -- A bucket with work stays.
 local function persist()
