@@ -1,2 +1,137 @@
 // @ts-check
-export function drawCharts(/** @type {any} */ _json, /** @type {string} */ _folder) {}
+// Draws the figures of `main.mjs --json` as SVG: `node bench/charts.mjs results.json docs`. Readable on light and dark.
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { show } from "./table.mjs";
+
+/** @typedef {import("./run.mjs").Run} Run */
+/** @typedef {{ leak?: { rows: readonly Run[] }, saturation?: { rows: readonly Rated[] }, enqueue?: { rows: readonly Rated[] } }} Results */
+/** @typedef {{ subject: string, processes?: number, achieved?: number, producers?: number, what?: string, rate?: number }} Rated */
+
+const WIDTH = 960;
+const STYLE = `
+  text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #57606a; }
+  .title { font-size: 18px; font-weight: 600; fill: #1f2328; }
+  .name { fill: #1f2328; }
+  .ours { font-weight: 600; }
+  .value { text-anchor: end; font-variant-numeric: tabular-nums; }
+  .head { text-anchor: end; }
+  text.over { fill: #cf222e; font-weight: 600; }
+  .paper { fill: #ffffff; stroke: #d0d7de; }
+  .band { fill: #f6f8fa; }
+  .start { stroke: #57606a; }
+  .start.ours, .bar.ours { stroke: #1a7f5a; fill: #1a7f5a; }
+  .bar { fill: #8c959f; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #9198a1; }
+    .title, .name { fill: #f0f6fc; }
+    text.over { fill: #f85149; }
+    .paper { fill: #0d1117; stroke: #3d444d; }
+    .band { fill: #151b23; }
+    .start { stroke: #9198a1; }
+    .start.ours, .bar.ours { stroke: #3fb984; fill: #3fb984; }
+    .bar { fill: #656c76; }
+  }`;
+
+/** @param {{ title: string, description: string, height: number, body: string }} chart */
+function svg({ title, description, height, body }) {
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-labelledby="title what">
+<title id="title">${title}</title>
+<desc id="what">${description}</desc>
+<style>${STYLE}
+</style>
+<rect class="paper" x="0.5" y="0.5" width="${WIDTH - 1}" height="${height - 1}" rx="8"/>
+<text class="title" x="24" y="36">${title}</text>
+${body}
+</svg>
+`;
+}
+
+const ours = (/** @type {string} */ subject) => (subject.startsWith("spillway") ? " ours" : "");
+
+const STRIP = { left: 222, right: 700, top: 88, row: 40 };
+const SHOWN_MS = 2000;
+const COLUMNS = [
+  { x: 760, head: "a second" },
+  { x: 848, head: "most in 1 s" },
+  { x: 936, head: "in 100 ms" },
+];
+
+/** One line for each subject, one stroke for each request. @param {readonly Run[]} rows @param {number} rate */
+function leakChart(rows, rate) {
+  const height = STRIP.top + rows.length * STRIP.row + 34;
+  const x = (/** @type {number} */ at) => (STRIP.left + (at / SHOWN_MS) * (STRIP.right - STRIP.left)).toFixed(1);
+  const head = COLUMNS.map(({ x: at, head: text }) => `<text class="head" x="${at}" y="70">${text}</text>`);
+  const lines = rows.map(({ subject, strip, achieved, in1000, in100 }, i) => {
+    const top = STRIP.top + i * STRIP.row;
+    const base = top + STRIP.row / 2 + 4;
+    const strokes = strip.map((at) => `M${x(at)} ${top + 8}v${STRIP.row - 16}`).join("");
+    const over = in1000 > rate ? " over" : "";
+    const values = [achieved.toFixed(1), `${in1000}`, `${in100}`].map((value, column) => {
+      const mark = column === 1 ? over : "";
+      return `<text class="value${mark}${ours(subject)}" x="${COLUMNS[column]?.x ?? 0}" y="${base}">${value}</text>`;
+    });
+    return `<rect class="band" x="${STRIP.left}" y="${top + 4}" width="${STRIP.right - STRIP.left}" height="${STRIP.row - 8}" rx="3"/>
+<text class="name${ours(subject)}" x="24" y="${base}">${subject}</text>
+<path class="start${ours(subject)}" d="${strokes}"/>
+${values.join("\n")}`;
+  });
+  const foot = `<text x="${STRIP.left}" y="${height - 14}">2 seconds; each stroke is one request, as the server saw it</text>`;
+  const described = rows.map(
+    (row) => `${row.subject}: ${show(row.achieved)} a second, most in one second ${row.in1000}`,
+  );
+  return svg({
+    title: `${rate} calls a second, asked of four processes`,
+    description: described.join(". "),
+    height,
+    body: [...head, `<text x="${STRIP.left}" y="70">requests</text>`, ...lines, foot].join("\n"),
+  });
+}
+
+/** @param {string} title @param {readonly { label: string, subject: string, value: number }[]} bars */
+function barChart(title, bars) {
+  const top = 60;
+  const row = 30;
+  const most = Math.max(1, ...bars.map(({ value }) => value));
+  const lines = bars.map(({ label, subject, value }, i) => {
+    const y = top + i * row;
+    const width = (value / most) * 440;
+    return `<text class="name${ours(subject)}" x="24" y="${y + 16}">${label}</text>
+<rect class="bar${ours(subject)}" x="400" y="${y + 2}" width="${width.toFixed(1)}" height="${row - 10}" rx="2"/>
+<text x="${(408 + width).toFixed(1)}" y="${y + 16}">${Math.round(value)}</text>`;
+  });
+  const description = bars.map(({ label, value }) => `${label}: ${Math.round(value)}`).join(". ");
+  return svg({ title, description, height: top + bars.length * row + 20, body: lines.join("\n") });
+}
+
+const LEAK_RATE = 100;
+
+/** @param {{ results: Results }} json @param {string} folder */
+export function drawCharts({ results }, folder) {
+  mkdirSync(folder, { recursive: true });
+  const leak = results.leak?.rows.filter((row) => row.rate === LEAK_RATE && row.processes === 4) ?? [];
+  if (leak.length > 0) writeFileSync(join(folder, "bench-leak.svg"), leakChart(leak, LEAK_RATE));
+  const saturation = results.saturation?.rows.map(({ subject, processes = 1, achieved = 0 }) => ({
+    subject,
+    label: `${subject}, ${processes === 1 ? "1 worker" : `${processes} workers`}`,
+    value: achieved,
+  }));
+  if (saturation !== undefined) {
+    writeFileSync(join(folder, "bench-saturation.svg"), barChart("Calls a second when there is no limit", saturation));
+  }
+  const enqueue = results.enqueue?.rows.map(({ subject, producers = 1, what = "", rate = 0 }) => ({
+    subject,
+    label: `${subject}, ${producers === 1 ? "1 producer" : `${producers} producers`}, ${what}`,
+    value: rate,
+  }));
+  if (enqueue !== undefined) {
+    writeFileSync(join(folder, "bench-enqueue.svg"), barChart("Calls stored a second", enqueue));
+  }
+}
+
+if (process.argv[1] === import.meta.filename) {
+  const [file = "", folder = "."] = process.argv.slice(2);
+  /** @type {{ results: Results }} */
+  const json = JSON.parse(readFileSync(file, "utf8"));
+  drawCharts(json, folder);
+}

@@ -30,7 +30,7 @@ export async function measure(bench) {
   return { rows, text: print(rows), goals: goalsOf(rows) };
 }
 
-const HEAD = ["", "rate", "achieved", "gap p50", "p99", "max ms", "in 10 ms", "100 ms", "1 s"];
+const HEAD = ["", "ratio", "achieved", "gap p50", "p99", "max ms", "in 10 ms", "100 ms", "1 s"];
 const COSTS = ["scripts", "commands", "Redis µs", "worker µs", "displaced", "most"];
 
 /** @param {Run[]} rows */
@@ -57,7 +57,7 @@ function print(rows) {
         row.most,
       ]);
       parts.push(`${rate}/s, ${processes === 1 ? "1 process" : `${processes} processes`}\n`);
-      parts.push(`${table(["", "ratio", ...HEAD.slice(2), ...COSTS], lines)}\n`);
+      parts.push(`${table([...HEAD, ...COSTS], lines)}\n`);
     }
   }
   parts.push("ratio: achieved / nominal. in 10 ms, 100 ms, 1 s: most starts in any such window. Costs are per call.");

@@ -75,7 +75,7 @@ async function main(/** @type {string[]} */ names) {
       against: build === undefined ? [] : [{ ...spillway, name: "spillway, other build", module: build }],
       say,
     };
-    /** @type {Record<string, object>} */
+    /** @type {Record<string, { rows: readonly object[], goals: readonly Goal[] }>} */
     const results = {};
     for (const name of names) {
       const measurement = measurements[name];
@@ -85,9 +85,9 @@ async function main(/** @type {string[]} */ names) {
       console.log(`\n## ${measurement.title}\n\n${text}\n${judge(goals)}`);
       results[name] = { rows, goals };
     }
-    const json = { machine, quick: values.quick, results };
-    if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(json)}\n`);
-    if (values.charts !== undefined) drawCharts(json, values.charts);
+    const json = JSON.stringify({ machine, quick: values.quick, results });
+    if (values.json !== undefined) writeFileSync(values.json, `${json}\n`);
+    if (values.charts !== undefined) drawCharts(JSON.parse(json), values.charts);
     console.log(`\n${Math.round((performance.now() - startedAt) / 1000)} s`);
   } finally {
     await upstream.stop();
