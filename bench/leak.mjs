@@ -23,7 +23,7 @@ export async function measure(bench) {
         // BullMQ's windows are whole milliseconds.
         if (subject === spaced && rate > 1000) continue;
         bench.say(`${subject.name}, ${rate}/s, ${processes} processes`);
-        rows.push(await run(bench, { subject, rate, processes, seconds: bench.quick ? 2 : 3.5 }));
+        rows.push(await run(bench, { subject, rate, processes, seconds: bench.quick ? 2 : 3 }));
       }
     }
   }

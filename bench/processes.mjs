@@ -19,7 +19,7 @@ export const profile = { folder: /** @type {string | undefined} */ (undefined) }
 export async function start(script, input) {
   const profiling = profile.folder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profile.folder];
   const child = fork(new URL(script, import.meta.url), [JSON.stringify(input)], {
-    execArgv: script === "child.mjs" ? profiling : [],
+    execArgv: ["--expose-gc", ...(script === "child.mjs" ? profiling : [])],
     serialization: "advanced",
   });
   const exited = once(child, "exit");

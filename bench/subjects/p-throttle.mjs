@@ -12,6 +12,6 @@ export async function drain({ rate, host }) {
 
 /** @param {import("./index.mjs").Setting} _setting @param {number} count */
 export async function hold(_setting, count) {
-  const throttled = pThrottle({ limit: 1, interval: 3_600_000 })(async () => {});
+  const throttled = pThrottle({ limit: 1, interval: 10_000 })(async () => {});
   for (let i = 0; i < count; i++) void throttled();
 }

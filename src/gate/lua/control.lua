@@ -69,6 +69,10 @@ end
 -- Whoever sleeps until the old slot must look again.
 giveTurn(g, '', now, 0)
 save(g)
-if call('LLEN', base .. 'wait') == 0 then expireWhenIdle(load(now), now) end
+if call('LLEN', base .. 'wait') == 0 then
+  g = load(now)
+  expireWhenIdle(g, now)
+  save(g)
+end
 call('PUBLISH', prefix .. ':wake', bucket)
 return { 'OK', micros(now), micros(till), dropped }

@@ -18,9 +18,7 @@ writePolicy(declared)
 -- Nobody here listens to BullMQ's event stream; it is kept just long enough for a look by hand.
 call('HSET', base .. 'meta', 'opts.maxLenEvents', 16)
 local g = load(now)
-if before then
-  reschedule(g, before)
-  save(g)
-end
+if before then reschedule(g, before) end
 if call('LLEN', base .. 'wait') == 0 then expireWhenIdle(g, now) end
+save(g)
 return 1

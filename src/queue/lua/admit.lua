@@ -88,8 +88,8 @@ if kind == 'permit' and waiting == 0 and mayFly() then
     if ahead == 0 then call('DEL', base .. 'slots') end
     reserve(g, now, slot, ARGV[FIRST], true)
     if g.concurrency > 0 then call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), ARGV[FIRST]) end
-    save(g)
     expireWhenIdle(g, now)
+    save(g)
     return { 'GRANTED', micros(now), micros(slot), g.late, micros(g.shifted), g.concurrency }
   end
 end
@@ -139,9 +139,7 @@ if fresh > room then
 end
 
 local ahead = call('LLEN', base .. 'wait')
-if ahead == 0 then
-  persist()
-end
+persist(g)
 local keys = {
   base .. 'wait', base .. 'paused', base .. 'meta', base .. 'id', base .. 'completed', base .. 'delayed',
   base .. 'active', base .. 'events', base .. 'marker',

@@ -16,8 +16,11 @@ local removed = call('LREM', base .. 'wait', -1, id) + call('ZREM', base .. 'pri
 if removed > 0 then
   local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
   local g = load(now)
-  if g and leave(g, job) then save(g) end
-  if g and call('LLEN', base .. 'wait') == 0 then expireWhenIdle(g, now) end
+  if g then
+    leave(g, job)
+    if call('LLEN', base .. 'wait') == 0 then expireWhenIdle(g, now) end
+    save(g)
+  end
   return { 'CANCELLED', micros(now), discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3])) }
 end
 if call('EXISTS', base .. id) == 1 and not call('ZSCORE', base .. 'failed', id) then return { 'TAKEN', micros(now) } end

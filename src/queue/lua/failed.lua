@@ -33,7 +33,7 @@ for _, id in ipairs(retried) do
   call('LPUSH', base .. 'wait', id)
 end
 if #retried > 0 then
-  persist()
+  persist(g)
   attend(g, now)
   save(g)
 end

@@ -37,15 +37,18 @@ for _ = 1, 200 do
   local id = call('LINDEX', base .. 'wait', -1)
   if not id then break end
   local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
-  if not job[3] or job[3] == '' or tonumber(job[3]) >= now then break end
+  -- One that waits for a second time may have been sent; waiting is not what ends it.
+  if not job[3] or job[3] == '' or tonumber(job[3]) >= now or job[4] == '1' then break end
   call('RPOP', base .. 'wait')
   leave(g, job)
   dropped[#dropped + 1] = { 'expired', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))) }
 end
 local waiting = call('LLEN', base .. 'wait')
 if waiting > 0 then
-  persist()
+  persist(g)
   attend(g, now)
+else
+  expireWhenIdle(g, now)
 end
 save(g)
 return { 'OK', micros(now), recovered, dropped, waiting, call('LLEN', base .. 'active') }

@@ -24,7 +24,7 @@ line(id)
 local g = load(now)
 if g then
   comeBack(g, id, now)
-  persist()
+  persist(g)
   attend(g, now)
   save(g)
 end

@@ -65,7 +65,7 @@ for scan = 1, SCANS do
   local kind, client, deadline = job[1], job[2] or '', job[3] or ''
   if not kind then
     call('RPOP', base .. 'wait')
-  elseif deadline ~= '' and now > tonumber(deadline) then
+  elseif deadline ~= '' and now > tonumber(deadline) and job[4] ~= '1' then
     call('RPOP', base .. 'wait')
     leave(g, job)
     dropped[#dropped + 1] = { 'expired', unpack(discard(id, kind, client, ARGV[8], tonumber(ARGV[7]))) }
@@ -108,7 +108,6 @@ elseif state == 'empty' or state == 'full' then
   if state == 'empty' then
     -- Nothing waits, so nothing waits again, even where a waiting call was removed by other hands (a dashboard).
     if g.again ~= 0 then g.again, g.dirty = 0, true end
-    expireWhenIdle(g, now)
   end
 elseif state == 'wait' then
   -- One worker waits for the slot; the turn goes round, so that all of them share the work.

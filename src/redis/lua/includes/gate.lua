@@ -21,11 +21,11 @@ local FIELDS = {
   'limit', 'per', 'burst', 'late', 'rules', 'capacity', 'overflow', 'concurrency', 'cluster',
   'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted',
   'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
-  'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again',
+  'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
 }
 local NUMBERS = {
   'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'part', 'last', 'changed', 'shifted',
-  'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'overrideUntil', 'again',
+  'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
 }
 local FOREVER = 9007199254740991
 
@@ -66,7 +66,7 @@ local function save(g)
   if not g.dirty then return end
   call('HSET', KEYS[1], 'tat', micros(g.tat), 'part', micros(g.part), 'last', micros(g.last),
     'newest', g.newest or '', 'undo', g.undo or '', 'changed', micros(math.max(g.changed, g.now)),
-    'shifted', micros(g.shifted), 'again', g.again, 'turn', g.turn or '',
+    'shifted', micros(g.shifted), 'again', g.again, 'goes', micros(g.goes), 'turn', g.turn or '',
     'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince))
 end
 
@@ -190,6 +190,13 @@ local function trimLog(g, now)
   if excess > 0 then call('ZREMRANGEBYRANK', base .. 'log', 0, excess - 1) end
 end
 
+local IDLE_MICROS, FOREVER_MICROS = 3600000000, 3155760000000000
+
+-- A key that comes anew in a bucket whose keys go by themselves goes with them.
+local function age(g, name)
+  if g.goes > g.now then call('PEXPIRE', base .. name, math.ceil((g.goes - g.now) / 1000)) end
+end
+
 -- Takes a slot. `first` says that this is the call's first attempt, which occupies a place until it starts.
 local function reserve(g, now, slot, id, first)
   g.undo = string.format('%.0f %.0f %.0f', g.tat, g.part, g.last)
@@ -201,13 +208,17 @@ local function reserve(g, now, slot, id, first)
   g.tat = tat + step
   g.last, g.newest = slot, id
   g.dirty = true
-  if first then call('ZADD', base .. 'slots', slot, id) end
+  if first then
+    call('ZADD', base .. 'slots', slot, id)
+    age(g, 'slots')
+  end
   if slot - now > LATER_MICROS then
     call('ZREMRANGEBYSCORE', base .. 'later', '-inf', micros(now - 60000000))
     call('ZADD', base .. 'later', slot, id)
   end
   if g.longest > 0 then
     call('ZADD', base .. 'log', slot, id .. '@' .. micros(slot))
+    age(g, 'log')
     trimLog(g, now)
   end
 end
@@ -242,25 +253,24 @@ local function shift(g, id, slot, excess, seen)
   if g.longest > 0 then call('ZADD', base .. 'log', 'XX', start, id .. '@' .. micros(slot)) end
 end
 
-local IDLE_MS = 3600000
 local VOLATILE = {
   'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled',
 }
 
--- A bucket with work stays.
-local function persist()
-  if call('PERSIST', KEYS[1]) == 0 then return end
+-- A bucket with work stays. `goes` is when its keys go by themselves, 0 for never.
+local function persist(g)
+  if g.goes == 0 then return end
   for _, name in ipairs(VOLATILE) do call('PERSIST', base .. name) end
+  g.goes, g.dirty = 0, true
 end
 
 -- Buckets come by the thousand (one per host or tenant) and must go by themselves, but not before their rules, pauses
--- and changed policies have run out.
+-- and changed policies have run out. Put off only when it has come half as near as it may: a bucket may be used often.
 local function expireWhenIdle(g, now)
-  if g.overrideUntil == 0 and call('HEXISTS', KEYS[1], 'override') == 1 then
-    persist()
-    return
-  end
-  local keep = math.max(0, g.tat - now, g.pausedUntil - now, g.blockedUntil - now, g.overrideUntil - now, g.reach)
-  keep = math.min(IDLE_MS + math.ceil(keep / 1000), FOREVER / 1000)
-  for _, name in ipairs(VOLATILE) do call('PEXPIRE', base .. name, micros(keep)) end
+  if g.overrideUntil == 0 and call('HEXISTS', KEYS[1], 'override') == 1 then return persist(g) end
+  local last = math.max(g.tat, g.pausedUntil, g.blockedUntil, g.overrideUntil, now + g.reach)
+  local goes = math.min(last + IDLE_MICROS, now + FOREVER_MICROS)
+  if g.goes > 0 and g.goes >= goes - IDLE_MICROS / 2 then return end
+  for _, name in ipairs(VOLATILE) do call('PEXPIRE', base .. name, math.ceil((goes - now) / 1000)) end
+  g.goes, g.dirty = goes, true
 end
