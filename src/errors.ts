@@ -37,9 +37,11 @@ export class QueueFullError extends SpillwayError {
   /** Milliseconds after which the leak will have made room for one call. */
   readonly retryAfter: number;
   constructor(details: { limit: string; capacity: number; depth: number; retryAfter: number; dropped?: boolean }) {
+    const places = `${details.depth} of ${details.capacity} places taken`;
     super(
-      `${details.dropped ? "Dropped as the oldest waiting call of" : "No room in the queue of"} limit "${details.limit}": ` +
-        `${details.depth} of ${details.capacity} places taken, room in about ${Math.ceil(details.retryAfter)} ms`,
+      details.dropped === true
+        ? `Dropped as the oldest waiting call of limit "${details.limit}": ${places}`
+        : `No room in the queue of limit "${details.limit}": ${places}, room in about ${Math.ceil(details.retryAfter)} ms`,
     );
     this.limit = details.limit;
     this.capacity = details.capacity;

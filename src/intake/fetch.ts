@@ -15,8 +15,10 @@ interface Dispatches {
  * sent from this process. URL, headers and bodies never reach Redis.
  */
 export function throttledFetch(context: Context, closing: AbortSignal): typeof globalThis.fetch {
+  // The fetch of now: whoever puts this one into its place must not make it call itself.
+  const { fetch } = globalThis;
   // Node compiles its fetch when it is first used, which would make the first start late.
-  fetch("data:,").catch(() => {});
+  warmUp(fetch).catch(() => {});
   return async (input, init) => {
     const request = input instanceof Request ? input : undefined;
     const url = input instanceof Request ? input.url : String(input);
@@ -25,8 +27,12 @@ export function throttledFetch(context: Context, closing: AbortSignal): typeof g
     const ref = context.session.limits.match(url, { method, headers });
     // `null` in an init takes away the signal of its Request.
     const signal = init?.signal === undefined ? request?.signal : (init.signal ?? undefined);
-    return send(input, init, await acquire(context, ref, { signal, closing }));
+    return send(fetch, input, init, await acquire(context, ref, { signal, closing }));
   };
+}
+
+async function warmUp(fetch: typeof globalThis.fetch): Promise<void> {
+  await fetch("data:,");
 }
 
 /**
@@ -34,6 +40,7 @@ export function throttledFetch(context: Context, closing: AbortSignal): typeof g
  * dispatcher knows when that ends, and when the request went out.
  */
 async function send(
+  fetch: typeof globalThis.fetch,
   input: Parameters<typeof fetch>[0],
   init: RequestInit | undefined,
   permit: Permit,
@@ -67,10 +74,25 @@ async function send(
   }
 }
 
-/** No copy of the init: its properties may be getters, as those of a Request are. */
+/** What fetch reads of an init, whose properties may also be getters of its class, as those of a Request are. */
+const MEMBERS: readonly string[] = [
+  "method",
+  "headers",
+  "body",
+  "duplex",
+  "signal",
+  "redirect",
+  "keepalive",
+  "credentials",
+  "mode",
+  "cache",
+  "integrity",
+  "referrer",
+  "referrerPolicy",
+];
+
+/** A plain object, because a fetch that wraps the real one may copy it. */
 function withDispatcher(init: RequestInit, dispatcher: Dispatches): RequestInit {
-  return new Proxy<RequestInit>(
-    {},
-    { get: (_target, name) => (name === "dispatcher" ? dispatcher : Reflect.get(init, name, init)) },
-  );
+  const members = MEMBERS.filter((member) => member in init).map((member) => [member, Reflect.get(init, member)]);
+  return Object.assign(Object.fromEntries(members), init, { dispatcher });
 }

@@ -65,7 +65,6 @@ export function waitInQueue(
       if (settled) return;
       settled = true;
       clearTimeout(timer);
-      clearTimeout(lost);
       signal.removeEventListener("abort", onAbort);
       forget();
       end();
@@ -92,13 +91,10 @@ export function waitInQueue(
         new WaitExceededError({ limit: limit.name, maxWait: limit.maxWaitMs ?? wait.maxWaitMs, ...(hint && { hint }) }),
       );
     };
-    const onLost = (): void => {
+    const forget = context.keeper.permit(ref, id, () => {
       inbox.close();
       settle(() => resolve("lost"));
-    };
-    // Redis no longer knows a permit that was granted, either: its grant may be on its way.
-    let lost: NodeJS.Timeout | undefined;
-    const forget = context.keeper.permit(ref, id, () => (lost ??= setTimeout(onLost, GRACE_MS)));
+    });
     const timer = setTimeout(onTimeout, Math.max(0, wait.until - performance.now()));
     signal.addEventListener("abort", onAbort, { once: true });
     context.mailbox.open();

@@ -26,6 +26,9 @@ export const LONG_PATIENCE_MS = 30_000;
 /** A bucket announces itself this often while it is used, so that workers which start later find it. */
 const ANNOUNCE_MS = 60_000;
 
+/** How long a worker takes nothing after its connection was lost and came back; more than producers take to connect. */
+const HOLD_MS = 1000;
+
 /** Forgetting that a bucket is declared costs one command; remembering all that ever were, memory without bound. */
 const MOST_DECLARED = 10_000;
 
@@ -60,6 +63,9 @@ export class Session {
   /** The server's clock is known, and it knows the scripts. */
   #fit = false;
   #worker = false;
+  /** The connection was lost and is not back yet; when it is, workers hold back until #heldUntil. */
+  #lost = false;
+  #heldUntil = 0;
   /** No more connections are made. */
   #closed = false;
   /** No more commands are taken. */
@@ -84,6 +90,7 @@ export class Session {
     const commands = open(located.redis, onError);
     this.#commands = commands;
     commands.on("ready", () => void this.#greet(commands));
+    commands.on("close", () => (this.#lost = true));
     this.#notices = open(located.redis, onError);
     this.#notices.on("message", (_channel: string, bucket: string) => this.onWake?.(bucket));
     this.#notices.on("close", () => (this.#subscribed = false));
@@ -93,6 +100,8 @@ export class Session {
   /** Learns whether the server may be used at all, and makes the connection fit for calls. */
   async #greet(commands: Connection): Promise<void> {
     this.#fit = false;
+    if (this.#lost) this.#heldUntil = performance.now() + HOLD_MS;
+    this.#lost = false;
     try {
       await this.#prepare(commands);
       this.report.server(await commands.info());
@@ -171,6 +180,16 @@ export class Session {
       if (this.#subscribed) done(true);
     });
     if (!seen) throw new RedisUnavailableError(`Redis is not reachable (waited ${patience} ms)`);
+  }
+
+  /**
+   * Waits until a worker may take calls. A server that dies may have stored calls whose producers never heard of it, and
+   * have reported them as failed: after an outage they get time to take them out again.
+   */
+  async whenCalm(signal: AbortSignal): Promise<void> {
+    await this.commands(LONG_PATIENCE_MS);
+    const left = this.#heldUntil - performance.now();
+    if (left > 0) await sleep(left, signal);
   }
 
   key(bucket: string): string {

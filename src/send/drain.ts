@@ -66,6 +66,8 @@ export class Drain {
   async #run(): Promise<void> {
     while (this.#again && !this.#carrier.closing.aborted) {
       this.#again = false;
+      // Woken while it looked, it looks twice; what the first look has planned is no longer of interest.
+      clearTimeout(this.#timer);
       try {
         await this.#look();
       } catch (error) {
@@ -77,7 +79,9 @@ export class Drain {
   }
 
   async #look(): Promise<void> {
-    const { context, token } = this.#carrier;
+    const { context, token, closing } = this.#carrier;
+    await context.session.whenCalm(closing);
+    if (closing.aborted) return;
     const most = Math.min(BATCH, Math.max(0, this.#carrier.room()));
     const horizon = horizonOf(context);
     const { state, again, calls, dropped } = await take(context, this.ref, { horizon, most, token });
@@ -97,8 +101,6 @@ export class Drain {
     if (this.#carrier.closing.aborted) return;
     const { clock } = this.#carrier.context.session;
     const delay = Math.min(Math.max(0, (at - clock.now()) / 1000), 2 ** 31 - 1);
-    // Woken while it looked, it has looked twice.
-    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.wake(), delay);
   }
 }

@@ -1,7 +1,7 @@
 /** `client.fetch` is fetch: the same inputs, the same request on the wire, the same Response and errors. */
 import { createServer } from "node:net";
 import { once } from "node:events";
-import { expect, expectTypeOf, onTestFinished, test } from "vitest";
+import { expect, expectTypeOf, onTestFinished, test, vi } from "vitest";
 import { Agent, getGlobalDispatcher, MockAgent, setGlobalDispatcher } from "undici";
 import type { Client } from "spillway";
 import { freePort } from "../helpers/processes.js";
@@ -64,6 +64,32 @@ test("takes an init whose properties are getters, such as another Request", asyn
   const init = new Request("http://elsewhere.invalid/", { method: "POST", headers: { "x-a": "1" } });
   await s.client.fetch(`${s.upstream.url}/forwarded`, init);
   expect(s.last()).toMatchObject({ method: "POST", url: "/forwarded", headers: { "x-a": "1" } });
+});
+
+test("may take the place of the global fetch", async () => {
+  await using s = await setting();
+  vi.stubGlobal("fetch", s.client.fetch);
+  onTestFinished(() => void vi.unstubAllGlobals());
+  expect(await (await fetch(`${s.upstream.url}/once`)).text()).toBe("answer to /once");
+  expect(s.upstream.arrivals).toHaveLength(1);
+});
+
+test("uses a global fetch that somebody has wrapped, and that may copy its init", async () => {
+  const real = globalThis.fetch;
+  vi.stubGlobal("fetch", (input: string, init?: RequestInit) => real(input, { ...init, credentials: "omit" }));
+  onTestFinished(() => void vi.unstubAllGlobals());
+  await using s = await setting();
+  await s.client.fetch(s.upstream.url, { method: "POST", headers: { "x-a": "1" }, body: "kept" });
+  expect(s.last()).toMatchObject({ method: "POST", headers: { "x-a": "1" }, body: "kept" });
+  await s.client.fetch(s.upstream.url, new Request(s.upstream.url, { method: "PUT" }));
+  expect(s.last()).toMatchObject({ method: "PUT" });
+});
+
+test("a global fetch that is no longer one does not hinder opening a client", async () => {
+  vi.stubGlobal("fetch", () => undefined);
+  onTestFinished(() => void vi.unstubAllGlobals());
+  await using desk = openDesk({ "a.example": { rate: "1000/s" } });
+  expect(await desk.client.run("a.example", () => 1)).toBe(1);
 });
 
 test("sends every kind of body as fetch does", async () => {

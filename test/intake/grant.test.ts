@@ -50,6 +50,9 @@ test("a permit that Redis no longer knows waits for the grant that is on its way
   pending.catch(() => {});
   const wait = `${prefix}:{${ref.bucket}}:wait`;
   const id = await until(() => redis.lindex(wait, -1));
+  // Its reply comes after that to the admission, which is then dealt with.
+  await context.session.run(ref, "stats", [""]);
+  await new Promise((resolve) => setImmediate(resolve));
 
   // What a worker does: it takes the permit, and posts the grant a moment later. In between leases are renewed.
   await redis.multi().lrem(wait, 1, id).del(`${prefix}:{${ref.bucket}}:${id}`).exec();

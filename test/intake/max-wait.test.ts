@@ -1,6 +1,8 @@
 /** Nothing waits for ever: `maxWait`, buckets that nobody drains, and callers that die. */
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { startChild } from "../helpers/child.js";
 import { redisUrl } from "../helpers/redis.js";
 import { startUpstream, startUpstreamThread } from "../helpers/upstream.js";
@@ -46,16 +48,34 @@ test("a bucket that nobody drains is told once, and in the error", async () => {
   expect(told).toEqual([{ limit, bucket: limit }]);
 });
 
-test("a client that drains by itself is never unattended, from its first call on", async () => {
+test("a client that drains by itself is never unattended, not even while it connects", async () => {
   await using upstream = await startUpstream();
-  for (let i = 0; i < 5; i++) {
-    await using desk = openDesk({ [upstream.host]: { rate: "1000/s" } });
-    const told: object[] = [];
-    desk.client.events.on("unattended", (details) => told.push(details));
-    const ticket = await desk.client.enqueue(upstream.url);
-    expect((await bounded(ticket.result(), 3000, "the result")).status).toBe(200);
-    expect(told).toEqual([]);
-  }
+  // The first connection is for commands; the second one, by which workers are seen, takes a while longer.
+  const { hostname, port } = new URL(redisUrl());
+  const sockets: Socket[] = [];
+  let connections = 0;
+  const slow = createServer((socket) => {
+    const server = connect(Number(port), hostname);
+    sockets.push(socket, server);
+    for (const one of [socket, server]) one.on("error", () => {});
+    const pass = (): void => void socket.pipe(server).pipe(socket);
+    if (connections++ === 0) pass();
+    else setTimeout(pass, 200);
+  });
+  await once(slow.listen(0, "127.0.0.1"), "listening");
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy();
+    slow.close();
+  });
+  await using desk = openDesk({ [upstream.host]: { rate: "1000/s" } }, { worker: false });
+  const redis = { host: "127.0.0.1", port: (slow.address() as AddressInfo).port };
+  const client = desk.open({ redis, worker: true });
+  const told: object[] = [];
+  client.events.on("unattended", (details) => told.push(details));
+  const ticket = await client.enqueue(upstream.url);
+  expect((await bounded(ticket.result(), 5000, "the result")).status).toBe(200);
+  expect(told).toEqual([]);
+  expect(connections).toBeGreaterThan(1);
 });
 
 test("a bucket is drained as soon as a worker comes", async () => {

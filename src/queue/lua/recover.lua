@@ -38,10 +38,14 @@ for _ = 1, 200 do
   if not id then break end
   local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
   -- One that waits for a second time may have been sent; waiting is not what ends it.
-  if not job[3] or job[3] == '' or tonumber(job[3]) >= now or job[4] == '1' then break end
+  local expired = tonumber(job[3] or '') and tonumber(job[3]) < now and job[4] ~= '1'
+  local gone = job[1] == 'permit' and isGone(g, job[2], now)
+  if not expired and not gone then break end
   call('RPOP', base .. 'wait')
   leave(g, job)
-  dropped[#dropped + 1] = { 'expired', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))) }
+  dropped[#dropped + 1] = {
+    expired and 'expired' or 'gone', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))),
+  }
 end
 local waiting = call('LLEN', base .. 'wait')
 if waiting > 0 then
