@@ -121,8 +121,10 @@ export class QueueModel {
       const [head] = this.wait;
       if (head === undefined || taken.length >= most) break;
       const isAlive = this.#alive.has(head.client) && (this.#leases.get(head.client) ?? 0) > now;
-      if (now > head.deadline || (head.kind === "permit" && !isAlive)) {
-        const why = now > head.deadline ? "expired" : "gone";
+      // What waits for a second time may have been sent: waiting is not what ends it.
+      const isLate = now > head.deadline && !head.again;
+      if (isLate || (head.kind === "permit" && !isAlive)) {
+        const why = isLate ? "expired" : "gone";
         this.#leave(head.id, why);
         dropped.push(`${why} ${head.id}`);
         continue;
@@ -205,17 +207,19 @@ export class QueueModel {
   /** @returns ids put back and ids dropped. */
   recover(now: number): { recovered: string[]; dropped: string[] } {
     const dropped: string[] = [];
-    const dropExpired = (): void => {
-      while (this.wait[0] !== undefined && this.wait[0].deadline < now) {
-        dropped.push(this.wait[0].id);
-        this.#leave(this.wait[0].id, "expired");
-      }
-    };
-    dropExpired();
+    for (;;) {
+      const [head] = this.wait;
+      if (head === undefined) break;
+      const isAlive = this.#alive.has(head.client) && (this.#leases.get(head.client) ?? 0) > now;
+      const isLate = head.deadline < now && !head.again;
+      if (!isLate && (head.kind !== "permit" || isAlive)) break;
+      const why = isLate ? "expired" : "gone";
+      dropped.push(`${why} ${head.id}`);
+      this.#leave(head.id, why);
+    }
     const stalled = [...this.active.values()].filter(({ locked }) => !locked).map(({ call }) => call);
     stalled.sort((a, b) => b.order - a.order);
     for (const call of stalled) this.#comeBack(now, call);
-    dropExpired();
     return { recovered: stalled.map(({ id }) => id).toReversed(), dropped };
   }
 

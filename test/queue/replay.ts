@@ -86,7 +86,7 @@ class Replay {
       assert.deepEqual(recovered.toSorted(), expected.recovered.toSorted());
       assert.deepEqual(
         dropped.map(([why, id]) => `${why} ${id}`),
-        expected.dropped.map((id) => `expired ${id}`),
+        expected.dropped,
       );
     } else if (step.op === "clear") {
       assert.deepEqual(

@@ -16,6 +16,22 @@ local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
 
+local dropped = {}
+for _ = 1, 200 do
+  local id = call('LINDEX', base .. 'wait', -1)
+  if not id then break end
+  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
+  -- One that waits for a second time may have been sent; waiting is not what ends it.
+  local expired = tonumber(job[3] or '') and tonumber(job[3]) < now and job[4] ~= '1'
+  local gone = job[1] == 'permit' and isGone(g, job[2], now)
+  if not expired and not gone then break end
+  call('RPOP', base .. 'wait')
+  leave(g, job)
+  dropped[#dropped + 1] = {
+    expired and 'expired' or 'gone', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))),
+  }
+end
+
 local recovered = moveStalledJobsToWait({
   base .. 'stalled', base .. 'wait', base .. 'active', base .. 'stalled-check', base .. 'meta', base .. 'paused',
   base .. 'marker', base .. 'events', base .. 'repeat',
@@ -32,21 +48,6 @@ for _, id in ipairs(recovered) do
 end
 call('ZREMRANGEBYSCORE', base .. 'leases', '-inf', micros(now))
 
-local dropped = {}
-for _ = 1, 200 do
-  local id = call('LINDEX', base .. 'wait', -1)
-  if not id then break end
-  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
-  -- One that waits for a second time may have been sent; waiting is not what ends it.
-  local expired = tonumber(job[3] or '') and tonumber(job[3]) < now and job[4] ~= '1'
-  local gone = job[1] == 'permit' and isGone(g, job[2], now)
-  if not expired and not gone then break end
-  call('RPOP', base .. 'wait')
-  leave(g, job)
-  dropped[#dropped + 1] = {
-    expired and 'expired' or 'gone', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))),
-  }
-end
 local waiting = call('LLEN', base .. 'wait')
 if waiting > 0 then
   persist(g)
