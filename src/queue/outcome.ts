@@ -75,7 +75,7 @@ export class CallResult {
   }
 }
 
-export function parseOutcome(stored: string): Outcome {
+function parseOutcome(stored: string): Outcome {
   const outcome: unknown = JSON.parse(stored);
   if (typeof outcome !== "object" || outcome === null || !("ok" in outcome)) throw new TypeError("Expected an outcome");
   // Written by this package only, as JSON of exactly this type.
@@ -112,12 +112,12 @@ function toError(id: string, failure: Failure): SpillwayError {
 /** What is stored for calls that leave the queue unsent. */
 export const outcomes = {
   dropped: (limit: string, capacity: number): string =>
-    failure({ code: "ERR_QUEUE_FULL", message: "dropped as the oldest", limit, capacity, depth: capacity }),
+    stored({ code: "ERR_QUEUE_FULL", message: "dropped as the oldest", limit, capacity, depth: capacity }),
   expired: (limit: string, maxWait: number): string =>
-    failure({ code: "ERR_WAIT_EXCEEDED", message: "waited too long", limit, maxWait }),
-  cancelled: (limit: string, message: string): string => failure({ code: "ERR_CANCELLED", message, limit }),
+    stored({ code: "ERR_WAIT_EXCEEDED", message: "waited too long", limit, maxWait }),
+  cancelled: (limit: string, message: string): string => stored({ code: "ERR_CANCELLED", message, limit }),
 };
 
-function failure(details: Omit<Failure, "ok">): string {
+function stored(details: Omit<Failure, "ok">): string {
   return JSON.stringify({ ok: false, ...details } satisfies Failure);
 }

@@ -313,7 +313,7 @@ export class Session {
 }
 
 /** Bounds the wait for a reply, and tells a server that cannot from one that did not answer. */
-export async function answered<T>(reply: Promise<T>, patience: number): Promise<T> {
+async function answered<T>(reply: Promise<T>, patience: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<never>((_resolve, reject) => {
     timer = setTimeout(() => reject(new UnansweredError(`Redis did not answer within ${patience} ms`)), patience);

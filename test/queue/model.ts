@@ -19,7 +19,7 @@ export interface ModelOptions {
   readonly concurrency: number | undefined;
 }
 
-export const LEASE = 15_000_000;
+const LEASE = 15_000_000;
 
 /** The bounded queue as DESIGN says it, in memory. When slots come is the gate's affair: those are taken as given. */
 export class QueueModel {

@@ -86,7 +86,9 @@ test("close() is idempotent and ends even a script that never returns", async ()
 test("a server that stops by itself is reported, and close() rejects", async () => {
   const own = await start();
   const warned = once(process, "warning", { signal: AbortSignal.timeout(10_000) }) as Promise<[Error]>;
-  void client(own.url).shutdown("NOSAVE").catch(() => {});
+  void client(own.url)
+    .shutdown("NOSAVE")
+    .catch(() => {});
   expect((await warned)[0].message).toContain(`${own.url} stopped by itself`);
   await expect(own.close()).rejects.toMatchObject({ code: "ERR_REDIS_UNAVAILABLE" });
 });

@@ -60,9 +60,16 @@ describe("Valkey", () => {
     await redis.set("name", "välue");
     expect(await redis.get("name")).toBe("välue");
     expect(await redis.hset("hash", { a: 1, b: 2 })).toBe(2);
-    expect(await redis.multi().incr("n").incr("n").exec()).toEqual([[null, 1], [null, 2]]);
+    expect(await redis.multi().incr("n").incr("n").exec()).toEqual([
+      [null, 1],
+      [null, 2],
+    ]);
     expect(await redis.info("server")).toContain("valkey_version:9.");
-    for (const [name, value] of [["maxmemory-policy", "noeviction"], ["save", ""], ["port", String(server.port)]]) {
+    for (const [name, value] of [
+      ["maxmemory-policy", "noeviction"],
+      ["save", ""],
+      ["port", String(server.port)],
+    ]) {
       expect(await redis.config("GET", name as string)).toEqual([name, value]);
     }
   });
@@ -151,7 +158,9 @@ describe("sockets", () => {
     slow.write("CLIENT SETNAME slow\r\nGET large\r\nQUIT\r\n"); // the end of the stream is the end of the replies
     slow.pause();
     const held = async (): Promise<number> => {
-      const line = String(await admin.client("LIST")).split("\n").find((entry) => entry.includes("name=slow"));
+      const line = String(await admin.client("LIST"))
+        .split("\n")
+        .find((entry) => entry.includes("name=slow"));
       return Number(/ tot-mem=(\d+)/.exec(line ?? "")?.[1]);
     };
     await until(async () => expect(await held()).toBeGreaterThan(20 * MB));
@@ -174,8 +183,8 @@ describe("sockets", () => {
 
   test("a client that ends its side first still gets its replies, then the end", async () => {
     // 64 kB is what Node reads at a time, so that the end arrives together with the last commands.
-    const commands = "PING  \r\n".repeat(64 * 1024 / 8);
-    expect(await text(rawSocket().end(commands))).toBe("+PONG\r\n".repeat(64 * 1024 / 8));
+    const commands = "PING  \r\n".repeat((64 * 1024) / 8);
+    expect(await text(rawSocket().end(commands))).toBe("+PONG\r\n".repeat((64 * 1024) / 8));
   });
 
   test("a killed client loses its subscription at once", async () => {
