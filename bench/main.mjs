@@ -80,19 +80,30 @@ async function main(/** @type {string[]} */ names) {
     for (const name of names) {
       const measurement = measurements[name];
       if (measurement === undefined) continue;
-      const { rows, text, goals } = await measurement.measure(bench);
-      say("");
-      console.log(`\n## ${measurement.title}\n\n${text}\n${judge(goals)}`);
-      results[name] = { rows, goals };
+      try {
+        const { rows, text, goals } = await measurement.measure(bench);
+        say("");
+        console.log(`\n## ${measurement.title}\n\n${text}\n${judge(goals)}`);
+        results[name] = { rows, goals };
+      } catch (error) {
+        // The others may still be worth having.
+        console.error(`\n## ${measurement.title}\n\nFailed:`, error);
+        process.exitCode = 1;
+      }
+      keep({ machine, quick: values.quick, results });
     }
-    const json = JSON.stringify({ machine, quick: values.quick, results });
-    if (values.json !== undefined) writeFileSync(values.json, `${json}\n`);
-    if (values.charts !== undefined) drawCharts(JSON.parse(json), values.charts);
     console.log(`\n${Math.round((performance.now() - startedAt) / 1000)} s`);
   } finally {
     await upstream.stop();
     await redis.close();
   }
+}
+
+/** Writes what is there so far. @param {object} figures */
+function keep(figures) {
+  const json = JSON.stringify(figures);
+  if (values.json !== undefined) writeFileSync(values.json, `${json}\n`);
+  if (values.charts !== undefined) drawCharts(JSON.parse(json), values.charts);
 }
 
 /** What is being measured, on a line that the next one replaces. @param {string} line */

@@ -28,7 +28,10 @@ export async function measure(bench) {
   }
   for (const subject of [spillway, ...bench.against, bottleneck, pThrottle, pQueue]) {
     bench.say(`${subject.name}, ${held} calls that wait`);
-    const { redis, rss } = await holding(bench, subject, held);
+    const { redis, rss } = await holding(bench, subject, held).catch((error) => {
+      console.error(`${subject.name} cannot hold ${held} calls here:`, error);
+      return { redis: undefined, rss: undefined };
+    });
     rows.push({ what: `${subject.name}: waiting function`, redis: subject.clustered ? redis : undefined, rss });
   }
   const request = (/** @type {Subject} */ { name }) =>
