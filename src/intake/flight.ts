@@ -26,6 +26,6 @@ function endFlight({ session, report }: Context, ref: BucketRef, id: string): vo
 
 /** Gives back what was granted to a permit that nobody here waits for any more. */
 export function refuseGrant(context: Context, ref: BucketRef, id: string, grant: Grant): void {
-  returnSlot(context, ref, id, grant.slot.at);
+  returnSlot(context, ref, grant.slot);
   if (grant.counted) endFlight(context, ref, id);
 }

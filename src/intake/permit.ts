@@ -1,4 +1,5 @@
-import { awaitSlot, horizonOf, reportStart } from "../gate/slot.js";
+import { awaitSlot } from "../gate/line.js";
+import { horizonOf, reportStart } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { PERMIT_MAX_WAIT_MS } from "../limits/options.js";
 import { admit } from "../queue/admit.js";
@@ -42,7 +43,7 @@ export async function acquire(context: Context, ref: BucketRef, options: PermitO
   try {
     const deadline = session.clock.now() + (until - performance.now()) * 1000;
     const slot = await awaitSlot(context, { ref, id, deadline, signal }, grant.slot);
-    const started = (): void => reportStart(context, ref, id, slot, session.clock.now());
+    const started = (): void => reportStart(context, ref, slot, session.clock.now());
     return { counted: grant.counted, started, release };
   } catch (error) {
     release();

@@ -96,14 +96,14 @@ async function admitOnce(
     ],
     patience + REPLY_MARGIN_MS,
   );
-  return readReply(context, ref, reply);
+  return readReply(context, ref, calls[0]?.id ?? "", reply);
 }
 
-function readReply(context: Context, ref: BucketRef, reply: readonly unknown[]): Admitted {
+function readReply(context: Context, ref: BucketRef, id: string, reply: readonly unknown[]): Admitted {
   const limit = ref.limit.name;
   const state = text(reply[0]);
   if (state === "GRANTED") {
-    return { granted: true, slot: readSlot(reply[2], reply[3], reply[4]), counted: number(reply[5]) > 0 };
+    return { granted: true, slot: readSlot(id, reply[2], reply[3], reply[4]), counted: number(reply[5]) > 0 };
   }
   if (state === "ADDED") {
     for (const dropped of list(reply[7])) notifyDropped(context, ref, ["full", ...texts(dropped)]);

@@ -9,7 +9,7 @@ export type Message =
   | {
       readonly type: "grant";
       readonly id: string;
-      readonly slot: { readonly at: number; readonly lateness: number; readonly shifted: number };
+      readonly slot: { readonly id: string; readonly at: number; readonly lateness: number; readonly shifted: number };
       /** Whether the permit counts among the calls in flight. */
       readonly counted: boolean;
     }
@@ -46,7 +46,7 @@ function decode(data: Buffer): Message {
   const id = String(header.id);
   if (header.type === "grant" && "slot" in header) {
     const [at, lateness, shifted] = list(header.slot);
-    const slot = { at: number(at), lateness: number(lateness), shifted: number(shifted) };
+    const slot = { id, at: number(at), lateness: number(lateness), shifted: number(shifted) };
     return { type: "grant", id, slot, counted: "counted" in header && header.counted === true };
   }
   if (header.type === "drop" && "why" in header) return { type: "drop", id, why: String(header.why) };

@@ -1,7 +1,8 @@
 import type { Dispatcher } from "undici";
 import { MaybeSentError, RedisUnavailableError, SpillwayError } from "../errors.js";
 import { pauseFor } from "../gate/pause.js";
-import { awaitSlot, nextSlot, reportStart, returnSlot, type Slot } from "../gate/slot.js";
+import { awaitSlot } from "../gate/line.js";
+import { reportStart, reserve, returnSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { decodeRequest, isIdempotent, type StoredRequest } from "../queue/call.js";
 import { finish, requeue } from "../queue/finish.js";
@@ -91,17 +92,19 @@ async function sendWithRetries(
   const { ref, id, slot } = call;
   const mayRepeat = isIdempotent(request, ref.limit.retry.methods);
   if (call.stalls > 0 && !mayRepeat) {
-    returnSlot(context, ref, id, slot.at);
+    returnSlot(context, ref, slot);
     throw new MaybeSentError(id);
   }
   let given: Slot | undefined = slot;
   const once = async (number: number): Promise<{ response: AttemptResponse; attempts: number }> => {
     const headers = await prepareHeaders(request, id, ref.limit);
-    const held = await ownSlot(sending, call, given);
+    // Waiting ends a call that has not been sent; once it has been, it is the attempts that do.
+    const deadline = progress.startedAt === undefined && call.attempts === 0 ? call.deadline : undefined;
+    const held = await ownSlot(sending, call, given, deadline);
     given = undefined;
     progress.startedAt ??= clock.now();
     progress.inFlight = true;
-    const started = (): void => reportStart(context, ref, id, held, clock.now());
+    const started = (): void => reportStart(context, ref, held, clock.now());
     const dispatcher = sending.dispatcher.compose(watching({ started }));
     const response = await attempt(request, headers, ref.limit, dispatcher, sending.giveUp);
     progress.inFlight = false;
@@ -133,11 +136,16 @@ async function sendWithRetries(
 const AGAIN_MS = 250;
 
 /** Waits for a slot however long Redis is away: the call has been accepted, and an outage must not fail it. */
-async function ownSlot({ context, closing }: Sending, call: TakenCall, given: Slot | undefined): Promise<Slot> {
-  const wait = { ref: call.ref, id: call.id, deadline: call.deadline, signal: closing };
+async function ownSlot(
+  { context, closing }: Sending,
+  { ref, id }: TakenCall,
+  given: Slot | undefined,
+  deadline: number | undefined,
+): Promise<Slot> {
   for (let slot = given; ; slot = undefined) {
     try {
-      return await awaitSlot(context, wait, slot ?? (await nextSlot(context, wait)));
+      const held = slot ?? (await reserve(context, ref, id, "next", undefined, deadline));
+      return await awaitSlot(context, { ref, id, deadline, signal: closing }, held);
     } catch (error) {
       if (!(error instanceof RedisUnavailableError)) throw error;
       context.report.connection(error);
