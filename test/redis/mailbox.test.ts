@@ -19,6 +19,7 @@ function start(prefix: string): Process {
   report.events.on("warning", (warning) => warnings.push(warning));
   const session = new Session({ redis: redisUrl(), prefix, limits: defineLimits({ test: { rate: "1/s" } }) }, report);
   const mailbox = new Mailbox(session);
+  mailbox.open();
   const close = async (): Promise<void> => {
     mailbox.close();
     await session.close();
@@ -36,7 +37,7 @@ const done = (id: string, body: Buffer | undefined): Message => ({ type: "done",
 const grant = (id: string): Message => ({
   type: "grant",
   id,
-  slot: { at: 1_800_000_000_000_001, lateness: 10_000, shifted: 17 },
+  slot: { id, at: 1_800_000_000_000_001, lateness: 10_000, shifted: 17 },
   counted: true,
 });
 
