@@ -97,15 +97,11 @@ function summarise({ subject, rate, processes }, from, to, read, native) {
   const usesRedis = subject.clustered;
   const ordered = subject.fills || processes === 1;
   const { average, most } = displacement(Array.from(arrivals.order.subarray(0, to.count)));
-  const first = steady[0] ?? from.at;
-  const last = steady.at(-1) ?? to.at;
-  // Between whole gaps is more exact, but not for one that sends in bursts.
-  const evenly = last > first && quantile(between, 1) < BURST_GAP_MS;
   return {
     subject: subject.name,
     rate,
     processes,
-    achieved: evenly ? ((steady.length - 1) / (last - first)) * 1000 : calls / ((to.at - from.at) / 1000),
+    achieved: achievedOf(all, steady),
     p50: quantile(between, 0.5),
     p99: quantile(between, 0.99),
     max: quantile(between, 1),
@@ -118,6 +114,24 @@ function summarise({ subject, rate, processes }, from, to, read, native) {
     workerMicros: (to.workers - from.workers) / calls,
     average: ordered ? average : undefined,
     most: ordered ? most : undefined,
-    strip: steady.filter((at) => at < from.at + STRIP_MS).map((at) => Math.round((at - from.at) * 10) / 10),
+    // Drawn at low rates only, see charts.mjs.
+    strip:
+      rate > 100
+        ? []
+        : steady.filter((at) => at < from.at + STRIP_MS).map((at) => Math.round((at - from.at) * 10) / 10),
   };
+}
+
+/**
+ * Starts a second: between the first and the last of the steady part, or, for a limiter that sends in bursts, from the
+ * beginning of one burst to that of another.
+ * @param {number[]} all
+ * @param {number[]} steady
+ */
+function achievedOf(all, steady) {
+  const bursts = gaps(all).flatMap((gap, i) => (gap > BURST_GAP_MS ? [i + 1] : []));
+  const from = bursts[0] ?? 0;
+  const to = bursts.at(-1) ?? 0;
+  const [list, first, last] = to > from ? [all, from, to] : [steady, 0, steady.length - 1];
+  return ((last - first) / Math.max(1, (list[last] ?? 0) - (list[first] ?? 0))) * 1000;
 }

@@ -21,5 +21,6 @@ export type { BucketStats } from "./observe/stats.js";
 export type { CallBody, CallInit } from "./queue/call.js";
 export type { CallResult } from "./queue/outcome.js";
 export type { RedisOption } from "./redis/connect.js";
+export type { FeedbackReader, FeedbackResponse, OwnFeedback } from "./send/feedback/types.js";
 export type { Worker, WorkerOptions } from "./send/worker.js";
 export { createWorker } from "./send/worker.js";

@@ -79,7 +79,7 @@ function toOptions(limit: Limit, given: RunArguments): LimitOptions {
     limit: one.limit,
     per: one.perMs,
   });
-  const { concurrency, key, headers, ...defined } = same;
+  const { concurrency, key, headers, feedback, ...defined } = same;
   return {
     ...defined,
     rate: per(rate),
@@ -96,6 +96,7 @@ function toOptions(limit: Limit, given: RunArguments): LimitOptions {
     ...(concurrency !== undefined && { concurrency }),
     ...(maxWaitMs !== undefined && { maxWait: maxWaitMs }),
     ...(key !== undefined && { key }),
+    ...(feedback !== undefined && { feedback }),
     ...(headers !== undefined && { headers }),
   };
 }

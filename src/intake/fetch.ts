@@ -66,7 +66,9 @@ async function send(
     },
   };
   try {
-    return await fetch(input, withDispatcher(given, dispatcher));
+    const response = await fetch(input, withDispatcher(given, dispatcher));
+    permit.answered({ status: response.status, headers: response.headers });
+    return response;
   } finally {
     answered = true;
     // The whole body is here already, or nothing was sent: a bad option, say.

@@ -5,6 +5,8 @@ import { PERMIT_MAX_WAIT_MS } from "../limits/options.js";
 import { admit } from "../queue/admit.js";
 import { newId } from "../queue/ids.js";
 import type { Context } from "../redis/context.js";
+import type { FeedbackResponse } from "../send/feedback/read.js";
+import { heed } from "../send/heed.js";
 import { fly, type Grant } from "./flight.js";
 import { either, openInbox, type Wait, waitInQueue } from "./wait.js";
 
@@ -20,6 +22,8 @@ export interface Permit {
   readonly counted: boolean;
   /** The request goes out now; that may be later than the slot, when a connection has to be made first. */
   started(): void;
+  /** The server has answered: what it says holds for all processes. */
+  answered(response: FeedbackResponse): void;
   /** The flight is over: makes room where the limit has a `concurrency`. */
   release(): void;
 }
@@ -44,7 +48,8 @@ export async function acquire(context: Context, ref: BucketRef, options: PermitO
     const deadline = session.clock.now() + (until - performance.now()) * 1000;
     const slot = await awaitSlot(context, { ref, id, deadline, signal }, grant.slot);
     const started = (): void => reportStart(context, ref, slot, session.clock.now());
-    return { counted: grant.counted, started, release };
+    const answered = (response: FeedbackResponse): void => void heed(context, ref, response, slot.at);
+    return { counted: grant.counted, started, answered, release };
   } catch (error) {
     release();
     throw error;

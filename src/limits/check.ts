@@ -89,3 +89,9 @@ function editDistance(a: string, b: string): number {
   }
   return row[b.length] ?? 0;
 }
+
+/** `true` or `false`. */
+export function checkBoolean(value: unknown, option: string): boolean {
+  if (typeof value === "boolean") return value;
+  throw new InvalidLimitError(option, "true or false", value);
+}

@@ -1,5 +1,14 @@
 import { InvalidLimitError } from "../errors.js";
-import { checkArray, checkFunction, checkInteger, checkKeys, checkNumber, checkOneOf, isRecord } from "./check.js";
+import {
+  checkArray,
+  checkBoolean,
+  checkFunction,
+  checkInteger,
+  checkKeys,
+  checkNumber,
+  checkOneOf,
+  isRecord,
+} from "./check.js";
 import { formatDuration, parseDuration, UNIT_MS } from "./duration.js";
 import type { Limit, LimitOptions, Policy, PolicyOptions, Retry, RetryOptions } from "./options.js";
 import { MAX_RATE, parseRate } from "./rate.js";
@@ -45,6 +54,9 @@ const LIMIT_OPTIONS: Record<keyof LimitOptions, true> = {
   retry: true,
   key: true,
   headers: true,
+  feedback: true,
+  learn: true,
+  adaptive: true,
   keepResults: true,
   maxRequestBytes: true,
   maxResponseBytes: true,
@@ -69,6 +81,7 @@ export function normalizeLimit(name: string, path: string, options: LimitOptions
   checkKeys(options, path, Object.keys(LIMIT_OPTIONS));
   if (options.key !== undefined) checkFunction(options.key, `${path}.key`, "(request) => string");
   if (options.headers !== undefined) checkFunction(options.headers, `${path}.headers`, "(request) => headers");
+  if (options.feedback !== undefined) checkFunction(options.feedback, `${path}.feedback`, "(response) => feedback");
   return Object.freeze({
     name,
     ...POLICY_DEFAULTS,
@@ -80,6 +93,9 @@ export function normalizeLimit(name: string, path: string, options: LimitOptions
     retry: normalizeRetry(options.retry, `${path}.retry`),
     key: options.key,
     headers: options.headers,
+    feedback: options.feedback,
+    learn: given(options.learn, `${path}.learn`, checkBoolean) ?? false,
+    adaptive: given(options.adaptive, `${path}.adaptive`, checkBoolean) ?? false,
     keepResultsMs: given(options.keepResults, `${path}.keepResults`, parseDuration) ?? UNIT_MS.h,
     maxRequestBytes: given(options.maxRequestBytes, `${path}.maxRequestBytes`, parseBytes) ?? 1_048_576,
     maxResponseBytes: given(options.maxResponseBytes, `${path}.maxResponseBytes`, parseBytes) ?? 10_485_760,

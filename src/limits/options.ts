@@ -1,3 +1,4 @@
+import type { FeedbackReader } from "../send/feedback/types.js";
 import type { Duration } from "./duration.js";
 import type { ParsedRate, Rate, Rule } from "./rate.js";
 
@@ -142,6 +143,28 @@ export interface LimitOptions extends PolicyOptions {
    */
   readonly key?: (request: LimitRequest) => string;
   /**
+   * Reads from a response what spillway does not: `(response) => ({ pauseFor, remaining, resetAfter, cost })`, in ms.
+   * What it leaves out is read as without it. `response` has `status`, `headers.get(name)` and, of a durable call,
+   * the text of the `body`. What it throws becomes a `warning` event.
+   *
+   * @default Retry-After, the RateLimit fields, and the headers of some vendors (see the README)
+   */
+  readonly feedback?: FeedbackReader;
+  /**
+   * Lets the windows that the server names (`RateLimit-Policy`, or a vendor's) hold beside `rules`. They can tighten
+   * the limit, never loosen it.
+   *
+   * @default false
+   */
+  readonly learn?: boolean;
+  /**
+   * Halves the rate when the server refuses a call, and takes back what was lost by equal steps: the whole rate within
+   * a minute, or 20 calls where these take longer (AIMD).
+   *
+   * @default false
+   */
+  readonly adaptive?: boolean;
+  /**
    * Headers to add to a durable call. The worker calls it before each attempt, so that credentials never enter Redis
    * and are fresh when they are sent. `id` is the id of the call.
    *
@@ -203,6 +226,9 @@ export interface Limit extends Policy {
   readonly retry: Retry;
   readonly key: LimitOptions["key"];
   readonly headers: LimitOptions["headers"];
+  readonly feedback: LimitOptions["feedback"];
+  readonly learn: boolean;
+  readonly adaptive: boolean;
   readonly keepResultsMs: number;
   readonly maxRequestBytes: number;
   readonly maxResponseBytes: number;

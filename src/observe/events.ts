@@ -9,6 +9,8 @@ export interface SpillwayEvents {
   unattended: [{ limit: string; bucket: string }];
   /** A bucket was paused because the server asked for it. */
   pause: [{ limit: string; bucket: string; until: Date; reason: string }];
+  /** The server refused a call of an `adaptive` limit: calls start at this share (0 to 1) of the rate now. */
+  slow: [{ limit: string; bucket: string; share: number; reason: string }];
   /** A waiting call left the queue without being sent. */
   drop: [{ limit: string; bucket: string; id: string; why: string }];
   /** An attempt of a durable call failed. */
@@ -17,7 +19,7 @@ export interface SpillwayEvents {
   finish: [{ limit: string; bucket: string; id: string; ok: boolean; status: number | undefined; attempts: number }];
 }
 
-const UNATTENDED_MS = 60_000;
+const QUIET_MS = 60_000;
 const MINIMUM_REDIS = 7;
 
 /** Turns what happens inside into events. */
@@ -25,6 +27,7 @@ export class Reporter {
   readonly events: EventEmitter<SpillwayEvents> = new EventEmitter<SpillwayEvents>();
   lastConnectionError: unknown;
   #unattended = new Map<string, number>();
+  #odd = new Map<string, number>();
   #said = new Set<string>();
 
   warn(error: unknown): void {
@@ -65,10 +68,20 @@ export class Reporter {
     );
   }
 
-  unattended(limit: string, bucket: string): void {
+  /** What is odd about a server's headers is odd with every response: at most one warning a minute and bucket. */
+  odd(limit: string, bucket: string, message: string): void {
+    if (this.#due(this.#odd, bucket)) this.warn(new Error(`${limit}: ${message}`));
+  }
+
+  #due(told: Map<string, number>, bucket: string): boolean {
     const now = Date.now();
-    if (now - (this.#unattended.get(bucket) ?? -Infinity) < UNATTENDED_MS) return;
-    this.#unattended.set(bucket, now);
+    if (now - (told.get(bucket) ?? -Infinity) < QUIET_MS) return false;
+    told.set(bucket, now);
+    return true;
+  }
+
+  unattended(limit: string, bucket: string): void {
+    if (!this.#due(this.#unattended, bucket)) return;
     this.events.emit("unattended", { limit, bucket });
   }
 }

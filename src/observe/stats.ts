@@ -16,6 +16,10 @@ export interface BucketStats {
   readonly inFlight: number;
   /** The rate in force: so many starts in so many ms. */
   readonly rate: { readonly limit: number; readonly perMs: number };
+  /** The share of that rate at which calls start now, above 0 to 1: below 1 after refusals, where the limit is `adaptive`. */
+  readonly share: number;
+  /** The windows that the server named, where the limit may `learn`. */
+  readonly learned: readonly { readonly limit: number; readonly perMs: number }[];
   /** When the next call may start. */
   readonly nextSlotAt: Date;
   /** When a call that came now would start, if nothing changes. */
@@ -45,6 +49,8 @@ export function readStats({ limit, bucket }: BucketRef, reply: readonly unknown[
     active: number(reply[4]),
     inFlight: number(reply[5]),
     rate: { limit: read("limit"), perMs: read("per") / 1000 },
+    share: Number(text(reply[11])),
+    learned: read("learnedUntil") > now ? windows(gate.get("learned") ?? "") : [],
     nextSlotAt: date(Number(text(reply[6]))),
     expectedAt: date(Number(text(reply[7]))),
     paused: closed("pausedUntil", "pauseReason"),
@@ -53,3 +59,6 @@ export function readStats({ limit, bucket }: BucketRef, reply: readonly unknown[
     failed: number(reply[8]),
   };
 }
+
+const windows = (stored: string): BucketStats["learned"] =>
+  [...stored.matchAll(/(\d+)\/(\d+)/g)].map(([, limit, per]) => ({ limit: Number(limit), perMs: Number(per) / 1000 }));

@@ -1,6 +1,5 @@
 import type { Dispatcher } from "undici";
 import { MaybeSentError, RedisUnavailableError, SpillwayError } from "../errors.js";
-import { pauseFor } from "../gate/pause.js";
 import { awaitSlot } from "../gate/line.js";
 import { reportStart, reserve, returnSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
@@ -11,7 +10,8 @@ import type { Context } from "../redis/context.js";
 import { sleep } from "../redis/sleep.js";
 import { attempt, type AttemptResponse, prepareHeaders } from "./attempt.js";
 import { watching } from "./exchange.js";
-import { asksToPause, readRetryAfter } from "./feedback.js";
+import { headersOf } from "./feedback/headers.js";
+import { heed } from "./heed.js";
 import { FailedAttempt, FailedStatus, withRetries } from "./retry.js";
 
 /** A durable call that a worker has taken, as BullMQ stores it. */
@@ -109,8 +109,11 @@ async function sendWithRetries(
     const response = await attempt(request, headers, ref.limit, dispatcher, sending.giveUp);
     progress.inFlight = false;
     progress.made = number;
-    await heed(context, ref, response);
-    if (ref.limit.retry.statuses.includes(response.status)) throw new FailedStatus(response);
+    const { status, body } = response;
+    const heardBody = status >= 400 || ref.limit.feedback !== undefined;
+    const text = heardBody ? body.toString("utf8", 0, HEARD_BYTES) : undefined;
+    const feedback = await heed(context, ref, { status, headers: headersOf(response.headers), body: text }, held.at);
+    if (ref.limit.retry.statuses.includes(status)) throw new FailedStatus(response, feedback);
     return { response, attempts: number };
   };
   return withRetries(once, {
@@ -155,11 +158,8 @@ async function ownSlot(
   }
 }
 
-/** What one server says to one call holds for all processes. */
-async function heed(context: Context, ref: BucketRef, { status, headers }: AttemptResponse): Promise<void> {
-  const pause = asksToPause(status) ? readRetryAfter(headers) : undefined;
-  if (pause !== undefined) await pauseFor(context, ref, pause, `status ${status} with Retry-After`);
-}
+/** So much of a body is looked at for what the headers do not say. */
+const HEARD_BYTES = 65_536;
 
 function toAnswer(call: TakenCall, progress: Progress, response: AttemptResponse, attempts: number): Answer {
   const headers = Object.entries(response.headers).flatMap(([name, value = []]) =>

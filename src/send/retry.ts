@@ -1,14 +1,19 @@
 import pRetry, { AbortError, type RetryContext } from "p-retry";
 import { SpillwayError } from "../errors.js";
 import type { Limit } from "../limits/options.js";
+import { sleep } from "../redis/sleep.js";
 import type { AttemptResponse } from "./attempt.js";
+import type { Feedback } from "./feedback/read.js";
 
 /** A response whose status is one that the limit counts as a failure. */
 export class FailedStatus extends Error {
   readonly response: AttemptResponse;
-  constructor(response: AttemptResponse) {
+  /** What the server said with it. */
+  readonly feedback: Feedback | undefined;
+  constructor(response: AttemptResponse, feedback: Feedback | undefined) {
     super(`The server answered with status ${response.status}`);
     this.response = response;
+    this.feedback = feedback;
   }
 }
 
@@ -22,6 +27,9 @@ export class FailedAttempt extends Error {
 }
 
 const isAbort = (error: unknown): error is Error => error instanceof Error && error.name === "AbortError";
+
+const feedbackOf = ({ cause }: FailedAttempt): Feedback | undefined =>
+  cause instanceof FailedStatus ? cause.feedback : undefined;
 
 export interface RetryPlan {
   readonly limit: Limit;
@@ -42,9 +50,16 @@ export interface RetryPlan {
 export async function withRetries<T>(once: (attempt: number) => Promise<T>, plan: RetryPlan): Promise<T> {
   const { retry } = plan.limit;
   const retries = plan.mayRepeat ? Math.max(0, retry.attempts - 1 - plan.made) : 0;
-  const onFailedAttempt = ({ error, retriesLeft }: RetryContext): void => {
-    if (error instanceof FailedAttempt) plan.onFailure(error, retriesLeft > 0);
+  const onFailedAttempt = async ({ error, retriesLeft }: RetryContext): Promise<void> => {
+    if (!(error instanceof FailedAttempt)) return;
+    const { retry: wanted = true, retryAfter = 0, pauseFor } = feedbackOf(error) ?? {};
+    const again = retriesLeft > 0 && wanted;
+    plan.onFailure(error, again);
+    // A pause of the whole bucket is waited for at the gate.
+    if (again && pauseFor === undefined && retryAfter > 0) await sleep(retryAfter, plan.signal);
   };
+  const shouldRetry = ({ error }: RetryContext): boolean =>
+    !(error instanceof FailedAttempt) || feedbackOf(error)?.retry !== false;
   let success: { readonly value: T } | undefined;
   const tryOnce = async (attempt: number): Promise<void> => {
     try {
@@ -63,6 +78,7 @@ export async function withRetries<T>(once: (attempt: number) => Promise<T>, plan
     randomize: true,
     signal: plan.signal,
     onFailedAttempt,
+    shouldRetry,
   });
   try {
     await over;

@@ -29,6 +29,8 @@ test("stats show the policy, what waits, what is in flight, and when", async () 
     active: 0,
     inFlight: 0,
     rate: { limit: 6, perMs: 60_000 },
+    share: 1,
+    learned: [],
     nextSlotAt: expect.any(Date),
     expectedAt: expect.any(Date),
     paused: undefined,

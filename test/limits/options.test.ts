@@ -30,6 +30,9 @@ describe("defaults", () => {
       },
       key: undefined,
       headers: undefined,
+      feedback: undefined,
+      learn: false,
+      adaptive: false,
       keepResultsMs: 3_600_000,
       maxRequestBytes: 1_048_576,
       maxResponseBytes: 10_485_760,
@@ -48,6 +51,7 @@ describe("options", () => {
   it("are normalised", () => {
     const key = () => "tenant";
     const headers = () => ({ authorization: "secret" });
+    const feedback = () => ({ pauseFor: 1000 });
     const limit = define({
       rate: { limit: 5, per: "10s" },
       burst: 40,
@@ -68,6 +72,9 @@ describe("options", () => {
       },
       key,
       headers,
+      feedback,
+      learn: true,
+      adaptive: true,
       keepResults: "7d",
       maxRequestBytes: 1,
       maxResponseBytes: 2,
@@ -96,6 +103,9 @@ describe("options", () => {
       },
       key,
       headers,
+      feedback,
+      learn: true,
+      adaptive: true,
       keepResultsMs: 604_800_000,
       maxRequestBytes: 1,
       maxResponseBytes: 2,

@@ -3,7 +3,7 @@
 -- KEYS[1]  gate hash
 -- ARGV[1]  now in µs, '' for the server's time
 -- Reply    { 'OK', now, depth, waiting, active, in flight by permits, next slot, expected start of a new call, failed,
---            idle workers, gate fields as a flat list } or { 'UNDECLARED' }
+--            idle workers, gate fields as a flat list, share of the rate in force } or { 'UNDECLARED' }
 -- O(log n)
 --- @include "gate"
 local now = clock(ARGV[1])
@@ -14,5 +14,5 @@ return {
   'OK', micros(now), occupied(g, now), waiting, call('LLEN', base .. 'active'),
   call('ZCOUNT', base .. 'inflight', micros(now), '+inf'), micros(nextSlot(g, now)),
   micros(expectedSlot(g, now, waiting)), call('ZCARD', base .. 'failed'), call('ZCARD', base .. 'idle'),
-  call('HGETALL', KEYS[1]),
+  call('HGETALL', KEYS[1]), tostring(g.share),
 }

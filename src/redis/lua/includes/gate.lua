@@ -22,10 +22,12 @@ local FIELDS = {
   'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted',
   'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
   'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
+  'slow', 'slowAt', 'learned', 'learnedUntil',
 }
 local NUMBERS = {
   'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'part', 'last', 'changed', 'shifted',
   'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
+  'slow', 'slowAt', 'learnedUntil',
 }
 local FOREVER = 9007199254740991
 
@@ -40,6 +42,15 @@ local function endOverride()
   writePolicy(cjson.decode(declared))
 end
 
+-- AIMD (Chiu & Jain 1989; RFC 5681, 3.1): a refusal halves the rate, and what was lost comes back by equal steps of
+-- time, the whole rate within a minute or 20 calls. `slow` is the share of the rate at `slowAt`.
+local RECOVERY_MICROS, RECOVERY_CALLS = 60000000, 20
+local function shareOf(g, now)
+  if g.slow == 0 then return 1 end
+  local whole = math.max(RECOVERY_MICROS, RECOVERY_CALLS * g.cycle / g.limit)
+  return math.min(1, g.slow + math.max(0, now - g.slowAt) / whole)
+end
+
 local function read(now)
   local values = call('HMGET', KEYS[1], unpack(FIELDS))
   if not values[1] then return nil end
@@ -48,12 +59,16 @@ local function read(now)
   for _, name in ipairs(NUMBERS) do g[name] = tonumber(g[name] or 0) end
   -- Starts may be `late` late, so slots lie that much further apart: then no window of the period holds more than N.
   g.cycle = g.per + g.late
-  g.spacing = g.cycle / g.limit
-  -- GCRA's tolerance (ITU-T I.371): how far ahead of the even schedule a burst may run.
+  -- GCRA's tolerance (ITU-T I.371): how far ahead of the even schedule a burst may run. Slowing down does not widen it.
   g.tau = math.floor((g.burst - 1) * g.cycle / g.limit)
+  g.share = shareOf(g, now)
+  g.cycle = math.ceil(g.cycle / g.share)
+  g.spacing = g.cycle / g.limit
   g.closedUntil = math.max(g.pausedUntil, g.blockedUntil)
   g.windows, g.longest, g.reach = {}, 0, 0
-  for n, per in string.gmatch(g.rules or '', '(%d+)/(%d+)') do
+  -- What the server named last holds beside the rules.
+  local learned = g.learnedUntil > now and g.learned or ''
+  for n, per in string.gmatch((g.rules or '') .. ',' .. learned, '(%d+)/(%d+)') do
     local window = { limit = tonumber(n), cycle = tonumber(per) + g.late }
     g.windows[#g.windows + 1] = window
     g.longest = math.max(g.longest, window.limit)
@@ -76,7 +91,7 @@ end
 local REWIND_MICROS = 1000000
 local function rewind(g, by)
   local fields = { 'changed', micros(g.now), 'undo', '' }
-  for _, name in ipairs({ 'tat', 'last', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'turnUntil', 'turnSince' }) do
+  for _, name in ipairs({ 'tat', 'last', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'turnUntil', 'turnSince', 'slowAt', 'learnedUntil' }) do
     if g[name] > 0 and g[name] < FOREVER then
       fields[#fields + 1] = name
       fields[#fields + 1] = micros(math.max(1, g[name] - by))

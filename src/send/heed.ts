@@ -1,0 +1,74 @@
+import type { BucketRef } from "../limits/define.js";
+import { UNIT_MS } from "../limits/duration.js";
+import type { Context } from "../redis/context.js";
+import { number, text } from "../redis/reply.js";
+import { type Feedback, type FeedbackResponse, type QuotaPolicy, readFeedback } from "./feedback/read.js";
+
+/** What the server named last, so that it is not told to the gate with every response. */
+const named = new WeakMap<Context, Map<string, { readonly windows: string; readonly at: number }>>();
+/** Telling once more costs one command; remembering all that were ever told, memory without bound. */
+const MOST_BUCKETS = 10_000;
+const REPEAT_MS = UNIT_MS.m;
+/** Windows that are named no more are forgotten after an hour, and after their own length. */
+const HOLD_MS = UNIT_MS.h;
+/** Each start of a window is remembered; larger ones are left to `remaining`. */
+const MOST_STARTS = 10_000;
+
+/**
+ * What one server says to one call holds for all processes. Never throws.
+ *
+ * @param startedAt the slot of the call, in µs of the server's clock.
+ */
+export async function heed(
+  context: Context,
+  ref: BucketRef,
+  response: FeedbackResponse,
+  startedAt: number,
+): Promise<Feedback | undefined> {
+  const { session, report } = context;
+  const { limit, bucket } = ref;
+  const { feedback, warnings } = readFeedback(response, limit.feedback);
+  if (warnings.length > 0) report.odd(limit.name, bucket, warnings.join("; "));
+  if (feedback === undefined) return undefined;
+  const { pauseFor = 0, refused, policies, source } = feedback;
+  const windows = limit.learn ? news(context, bucket, policies) : undefined;
+  const slower = limit.adaptive && refused === true;
+  if (pauseFor === 0 && !slower && windows === undefined) return feedback;
+  const reason = `status ${response.status}, ${source}`;
+  const pause = pauseFor > 0 ? pauseFor * 1000 : "";
+  try {
+    const learned = windows === undefined ? ["", ""] : [windows.text, windows.holdMs * 1000];
+    const reply = await session.run(ref, "feedback", [
+      "",
+      pause,
+      reason,
+      slower ? Math.round(startedAt) : "",
+      ...learned,
+    ]);
+    const until = new Date(number(reply[2]) / 1000);
+    if (pauseFor > 0) report.events.emit("pause", { limit: limit.name, bucket, until, reason });
+    if (slower) report.events.emit("slow", { limit: limit.name, bucket, share: Number(text(reply[3])), reason });
+  } catch (error) {
+    report.connection(error);
+  }
+  return feedback;
+}
+
+function news(
+  context: Context,
+  bucket: string,
+  policies: readonly QuotaPolicy[] = [],
+): { text: string; holdMs: number } | undefined {
+  const windows = policies.flatMap(({ limit, perMs, unit }) =>
+    unit === "requests" && perMs !== undefined && limit <= MOST_STARTS ? [{ limit, perMs }] : [],
+  );
+  if (windows.length === 0) return undefined;
+  const told = windows.map(({ limit, perMs }) => `${limit}/${perMs * 1000}`).join(",");
+  const ofContext = named.get(context) ?? new Map<string, { windows: string; at: number }>();
+  named.set(context, ofContext);
+  const last = ofContext.get(bucket);
+  if (last?.windows === told && performance.now() - last.at < REPEAT_MS) return undefined;
+  if (ofContext.size >= MOST_BUCKETS) ofContext.clear();
+  ofContext.set(bucket, { windows: told, at: performance.now() });
+  return { text: told, holdMs: HOLD_MS + Math.max(...windows.map(({ perMs }) => perMs)) };
+}
