@@ -1,7 +1,8 @@
 import { RedisUnavailableError, UnknownCallError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { notifyDropped } from "../queue/dropped.js";
-import { ticketId } from "../queue/ids.js";
+import { toWaiter } from "../queue/waiters.js";
+import { newId, ticketId } from "../queue/ids.js";
 import { type CallResult, outcomes, settle } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
 import type { Message } from "../redis/mailbox.js";
@@ -53,6 +54,8 @@ export class PendingTicket implements Ticket {
   async result(options: { readonly signal?: AbortSignal } = {}): Promise<CallResult> {
     const signal = either(options.signal, this.#closing);
     signal.throwIfAborted();
+    // A call that failed may be retried by hand: this wait is not for the message that ended another one.
+    const waitId = newId();
     return new Promise<CallResult>((resolve, reject) => {
       let settled = false;
       const settleWith = (end: () => void): void => {
@@ -73,7 +76,7 @@ export class PendingTicket implements Ticket {
           }
         });
       const look = (): void => {
-        this.#look().then(
+        this.#look(waitId).then(
           (found) => found !== undefined && onResult(found.outcome, found.body),
           (error: unknown) => {
             // While Redis is away there is nothing to say yet; the caller's signal bounds the wait.
@@ -87,7 +90,7 @@ export class PendingTicket implements Ticket {
         if (message.body === undefined) look();
         else onResult(message.outcome, message.body);
       };
-      const stopReceiving = this.#context.mailbox.receive(this.#callId, onMessage);
+      const stopReceiving = this.#context.mailbox.receive(waitId, onMessage);
       this.#context.mailbox.open();
       const timer = setInterval(look, LOOK_AGAIN_MS);
       signal.addEventListener("abort", onAbort, { once: true });
@@ -95,9 +98,10 @@ export class PendingTicket implements Ticket {
     });
   }
 
-  async #look(): Promise<{ outcome: string; body: Buffer } | undefined> {
+  async #look(waitId: string): Promise<{ outcome: string; body: Buffer } | undefined> {
     const { session } = this.#context;
-    const reply = await session.runBuffer(this.#ref, "await", [this.#callId, session.address, REGISTERED_MS]);
+    const waiter = toWaiter(session.address, waitId);
+    const reply = await session.runBuffer(this.#ref, "await", [this.#callId, waiter, REGISTERED_MS]);
     const state = text(reply[0]);
     if (state === "UNKNOWN") throw new UnknownCallError(this.id);
     return state === "DONE" ? { outcome: text(reply[1]), body: bytes(reply[2]) } : undefined;

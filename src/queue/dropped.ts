@@ -1,6 +1,7 @@
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { outcomes } from "./outcome.js";
+import { tellWaiters } from "./waiters.js";
 
 /**
  * Tells whoever waits for a call that it has left the queue. A waiting permit's process is told why; a process that
@@ -12,10 +13,9 @@ export function notifyDropped(context: Context, ref: BucketRef, dropped: readonl
   const [why = "", id = "", client = "", ...waiters] = dropped;
   const { mailbox, report } = context;
   report.events.emit("drop", { limit: ref.limit.name, bucket: ref.bucket, id, why });
-  const failed = (error: unknown): void => report.connection(error);
-  if (client !== "") mailbox.post(client, { type: "drop", id, why }).catch(failed);
-  const outcome = outcomeOf(ref, why);
-  for (const waiter of waiters) mailbox.post(waiter, { type: "done", id, outcome, body: undefined }).catch(failed);
+  if (client !== "")
+    mailbox.post(client, { type: "drop", id, why }).catch((error: unknown) => report.connection(error));
+  tellWaiters(context, waiters, outcomeOf(ref, why));
 }
 
 function outcomeOf({ limit }: BucketRef, why: string): string {

@@ -4,6 +4,7 @@ import { list, text, texts } from "../redis/reply.js";
 import { LONG_PATIENCE_MS } from "../redis/session.js";
 import { sleep } from "../redis/sleep.js";
 import type { Answer, Failure } from "./outcome.js";
+import { tellWaiters } from "./waiters.js";
 
 /** A call that this process holds the lock of. */
 export interface Held {
@@ -42,10 +43,7 @@ export async function finish(
   const { attempts = 0 } = outcome;
   report.events.emit("finish", { limit: name, bucket: ref.bucket, id, ok: outcome.ok, status, attempts });
   const inline = body === undefined || body.byteLength <= INLINE_BYTES ? (body ?? Buffer.alloc(0)) : undefined;
-  for (const waiter of texts(list(reply[2]))) {
-    const message = { type: "done", id, outcome: stored, body: inline } as const;
-    context.mailbox.post(waiter, message).catch((error: unknown) => report.connection(error));
-  }
+  tellWaiters(context, texts(list(reply[2])), stored, inline);
 }
 
 async function untilAnswered<T>(run: () => Promise<T>, { report }: Context, giveUp: AbortSignal): Promise<T> {

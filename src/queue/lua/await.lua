@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  gate hash
 -- ARGV[1]  id
--- ARGV[2]  mailbox of the process, or '' to look only
+-- ARGV[2]  who waits (see queue/waiters.ts), or '' to look only
 -- ARGV[3]  ms for which the registration lasts
 -- Reply    { 'DONE', result without body, body } · { 'WAITING' } · { 'ACTIVE' } · { 'UNKNOWN' }
 -- O(1)
