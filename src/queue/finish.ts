@@ -35,7 +35,7 @@ export async function finish(
   const args = ["", id, token, end, reason, KEEP_FAILED, ref.limit.keepResultsMs, stored, body ?? ""];
   const reply = await untilAnswered(() => session.run(ref, "finish", args, LONG_PATIENCE_MS), context, giveUp);
   if (text(reply[0]) === "LOST") {
-    report.warn(new Error(`Call ${id} ended, but its lock had been lost and another worker has it now`));
+    report.warn(new Error(`Call ${id} ended here after its lock had been lost: it had ended, or another worker has it now`));
     return;
   }
   const { name } = ref.limit;

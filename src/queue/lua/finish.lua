@@ -47,8 +47,6 @@ if code == -2 then
   end
   code = finish('0')
 end
--- The reply to the first time was lost.
-if code == -1 and call('EXISTS', base .. 'result:' .. id) == 1 then return { 'OK', micros(now), {} } end
 if type(code) == 'number' and code < 0 then return { 'LOST', micros(now), code } end
 
 call('HSET', base .. 'result:' .. id, 'm', ARGV[8], 'b', ARGV[9])
