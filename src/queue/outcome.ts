@@ -112,12 +112,12 @@ function toError(id: string, failure: Failure): SpillwayError {
 /** What is stored for calls that leave the queue unsent. */
 export const outcomes = {
   dropped: (limit: string, capacity: number): string =>
-    stored({ code: "ERR_QUEUE_FULL", message: "dropped as the oldest", limit, capacity, depth: capacity }),
+    encode({ code: "ERR_QUEUE_FULL", message: "dropped as the oldest", limit, capacity, depth: capacity }),
   expired: (limit: string, maxWait: number): string =>
-    stored({ code: "ERR_WAIT_EXCEEDED", message: "waited too long", limit, maxWait }),
-  cancelled: (limit: string, message: string): string => stored({ code: "ERR_CANCELLED", message, limit }),
+    encode({ code: "ERR_WAIT_EXCEEDED", message: "waited too long", limit, maxWait }),
+  cancelled: (limit: string, message: string): string => encode({ code: "ERR_CANCELLED", message, limit }),
 };
 
-function stored(details: Omit<Failure, "ok">): string {
+function encode(details: Omit<Failure, "ok">): string {
   return JSON.stringify({ ok: false, ...details } satisfies Failure);
 }
