@@ -1,8 +1,9 @@
 import { ClosedError, WaitExceededError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
+import { onAbort } from "../redis/abort.js";
 import { ServerClock } from "../redis/clock.js";
 import type { Context } from "../redis/context.js";
-import { dueOf, isLate, reserve, returnSlot, type Slot } from "./slot.js";
+import { dueOf, exchange, isLate, returnSlot, type Slot } from "./slot.js";
 
 /** A slot that lies further ahead than this is confirmed shortly before it comes: pauses and rates may have changed. */
 const CONFIRM_MICROS = 50_000;
@@ -49,6 +50,7 @@ class Line {
   /** Slots under way, for calls that have left meanwhile. */
   #surplus = 0;
   #timer: NodeJS.Timeout | undefined;
+  readonly #exchanges = new Set<Promise<void>>();
 
   constructor(context: Context, ref: BucketRef, onEmpty: () => void) {
     this.#context = context;
@@ -58,8 +60,9 @@ class Line {
 
   join({ deadline, signal }: Waiting, slot: Slot): Promise<Slot> {
     return new Promise((resolve, reject) => {
+      let stopListening = (): void => {};
       const end = (settle: () => void): void => {
-        signal?.removeEventListener("abort", onAbort);
+        stopListening();
         settle();
       };
       const waiter: Waiter = {
@@ -67,14 +70,14 @@ class Line {
         start: (given) => end(() => resolve(given)),
         fail: (error) => end(() => reject(error)),
       };
-      const onAbort = (): void => {
+      const abort = (): void => {
         this.#leave(waiter);
         waiter.fail(signal?.reason ?? new ClosedError());
       };
       this.#waiters.push(waiter);
       this.#hold(slot);
-      if (signal?.aborted === true) onAbort();
-      else signal?.addEventListener("abort", onAbort, { once: true });
+      if (signal?.aborted === true) abort();
+      else if (signal !== undefined) stopListening = onAbort(signal, abort);
     });
   }
 
@@ -115,15 +118,17 @@ class Line {
   }
 
   #advance(): void {
+    const late: Slot[] = [];
     for (;;) {
       const [next] = this.#slots;
       const now = ServerClock.local();
       if (next === undefined || next.due - (next.confirmed ? 0 : CONFIRM_AHEAD_MICROS) > now) break;
       this.#slots.shift();
-      if (!next.confirmed) void this.#exchange("confirm", next.slot);
-      else if (isLate(next.slot, next.due)) void this.#exchange("next", next.slot);
+      if (!next.confirmed) this.#exchange("confirm", [next.slot]);
+      else if (isLate(next.slot, next.due)) late.push(next.slot);
       else this.#start(next);
     }
+    if (late.length > 0) this.#exchange("next", late);
     this.#schedule();
   }
 
@@ -138,15 +143,27 @@ class Line {
     }
   }
 
+  #exchange(mode: "next" | "confirm", held: readonly Slot[]): void {
+    const exchange = this.#reserve(mode, held).finally(() => this.#exchanges.delete(exchange));
+    this.#exchanges.add(exchange);
+  }
+
   /** Without a slot there is one call too many: the last one has to try for itself. */
-  async #exchange(mode: "next" | "confirm", held: Slot): Promise<void> {
+  async #reserve(mode: "next" | "confirm", held: readonly Slot[]): Promise<void> {
     try {
-      const slot = await reserve(this.#context, this.#ref, held.id, mode, held);
-      this.#hold(slot, mode === "confirm" && slot.at === held.at);
+      const slots = await exchange(this.#context, this.#ref, mode, held);
+      for (const slot of slots) this.#hold(slot, mode === "confirm" && slot.at === held[0]?.at);
     } catch (error) {
-      if (this.#surplus > 0) this.#surplus--;
-      else this.#waiters.pop()?.fail(error);
+      for (const _slot of held) {
+        if (this.#surplus > 0) this.#surplus--;
+        else this.#waiters.pop()?.fail(error);
+      }
     }
+  }
+
+  /** Resolves when no slot is being exchanged for another one. */
+  async settled(): Promise<void> {
+    while (this.#exchanges.size > 0) await Promise.all(this.#exchanges);
   }
 }
 
@@ -165,4 +182,9 @@ export function awaitSlot(context: Context, call: Waiting, slot: Slot): Promise<
   const line = ofContext.get(bucket) ?? new Line(context, call.ref, () => ofContext.delete(bucket));
   ofContext.set(bucket, line);
   return line.join(call, slot);
+}
+
+/** Resolves when the calls of this bucket that were late here have other slots: more calls would only be behind them. */
+export async function inOrder(context: Context, { bucket }: BucketRef): Promise<void> {
+  await lines.get(context)?.get(bucket)?.settled();
 }

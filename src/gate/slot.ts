@@ -2,7 +2,7 @@ import { WaitExceededError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { ServerClock } from "../redis/clock.js";
 import type { Context } from "../redis/context.js";
-import { number, text } from "../redis/reply.js";
+import { list, number, text } from "../redis/reply.js";
 import { LONG_PATIENCE_MS, PATIENCE_MS } from "../redis/session.js";
 
 /** A time at which one start is allowed. */
@@ -44,31 +44,48 @@ export function isLate({ lateness }: Slot, due: number): boolean {
 }
 
 /**
- * Reserves a slot. `next`: another one in place of `held`, or one for a further attempt. `confirm`: keeps `held`, unless
- * a pause, a block or another rate has come over it.
+ * Reserves a slot for a further attempt.
  *
  * @param deadline latest useful start, in µs of the server's clock.
  * @throws {WaitExceededError} when the slot would lie behind the deadline.
  */
-export async function reserve(
-  { session }: Context,
-  ref: BucketRef,
-  id: string,
-  mode: "next" | "confirm",
-  held?: Slot,
-  deadline?: number,
-): Promise<Slot> {
-  const args = ["", id, mode, held?.at ?? "", deadline ?? ""];
+export async function reserve({ session }: Context, ref: BucketRef, id: string, deadline?: number): Promise<Slot> {
+  const args = ["", "next", deadline ?? "", id, ""];
   const reply = await session.run(ref, "reserve", args, LONG_PATIENCE_MS);
   if (text(reply[0]) === "EXPIRED") {
     throw new WaitExceededError({ limit: ref.limit.name, maxWait: ref.limit.maxWaitMs ?? 0 });
   }
-  return readSlot(id, reply[2], reply[3], reply[4]);
+  return readSlots(reply, [id])[0] ?? missing();
+}
+
+/**
+ * Exchanges slots, in one script. `next`: for other ones. `confirm`: only where a pause, a block or another rate has come
+ * over it.
+ */
+export async function exchange(
+  { session }: Context,
+  ref: BucketRef,
+  mode: "next" | "confirm",
+  held: readonly Slot[],
+): Promise<Slot[]> {
+  const args = ["", mode, "", ...held.flatMap(({ id, at }) => [id, at])];
+  const reply = await session.run(ref, "reserve", args, LONG_PATIENCE_MS);
+  return readSlots(
+    reply,
+    held.map(({ id }) => id),
+  );
+}
+
+const readSlots = (reply: readonly unknown[], ids: readonly string[]): Slot[] =>
+  list(reply[2]).map((at, i) => readSlot(ids[i] ?? "", at, reply[3], reply[4]));
+
+function missing(): never {
+  throw new TypeError("Expected a slot in the reply of a script");
 }
 
 /** Gives back a slot that will not be used. Losing it only costs its time. */
 export function returnSlot({ session }: Context, ref: BucketRef, { id, at }: Slot): void {
-  session.run(ref, "reserve", ["", id, "return", at, ""], PATIENCE_MS).catch(() => {});
+  session.run(ref, "reserve", ["", "return", "", id, at], PATIENCE_MS).catch(() => {});
 }
 
 /**
@@ -80,5 +97,5 @@ export function returnSlot({ session }: Context, ref: BucketRef, { id, at }: Slo
 export function reportStart({ session }: Context, ref: BucketRef, slot: Slot, startedAt: number): void {
   const excess = Math.round(startedAt - slot.at - slot.lateness * OWN_SHARE);
   if (slot.lateness === 0 || excess <= 0) return;
-  session.run(ref, "reserve", ["", slot.id, "late", slot.at, excess, slot.shifted], PATIENCE_MS).catch(() => {});
+  session.run(ref, "late", ["", slot.id, slot.at, excess, slot.shifted], PATIENCE_MS).catch(() => {});
 }

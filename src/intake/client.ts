@@ -1,4 +1,4 @@
-import { type EventEmitter, setMaxListeners } from "node:events";
+import type { EventEmitter } from "node:events";
 import { ClosedError, InvalidLimitError } from "../errors.js";
 import { checkKeys } from "../limits/check.js";
 import type { LimitName, Limits } from "../limits/define.js";
@@ -113,8 +113,6 @@ class OpenClient<L extends Limits> implements Client<L> {
   constructor(context: Context, worker: Worker | undefined) {
     this.context = context;
     this.#worker = worker;
-    // As many listeners as calls wait.
-    setMaxListeners(0, this.#closing.signal);
     this.fetch = throttledFetch(context, this.closing);
   }
 

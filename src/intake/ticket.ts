@@ -5,6 +5,7 @@ import { toWaiter } from "../queue/waiters.js";
 import { newId, ticketId } from "../queue/ids.js";
 import { type CallResult, outcomes, settle } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
+import { onAbort } from "../redis/abort.js";
 import type { Message } from "../redis/mailbox.js";
 import { bytes, list, text, texts } from "../redis/reply.js";
 import { either } from "./wait.js";
@@ -63,10 +64,10 @@ export class PendingTicket implements Ticket {
         settled = true;
         clearInterval(timer);
         stopReceiving();
-        signal.removeEventListener("abort", onAbort);
+        stopListening();
         end();
       };
-      const onAbort = (): void => settleWith(() => reject(signal.reason));
+      const abort = (): void => settleWith(() => reject(signal.reason));
       const onResult = (outcome: string, body: Buffer): void =>
         settleWith(() => {
           try {
@@ -93,7 +94,7 @@ export class PendingTicket implements Ticket {
       const stopReceiving = this.#context.mailbox.receive(waitId, onMessage);
       this.#context.mailbox.open();
       const timer = setInterval(look, LOOK_AGAIN_MS);
-      signal.addEventListener("abort", onAbort, { once: true });
+      const stopListening = onAbort(signal, abort);
       look();
     });
   }

@@ -2,7 +2,9 @@ import { CancelledError, QueueFullError, WaitExceededError } from "../errors.js"
 import type { BucketRef } from "../limits/define.js";
 import { outcomes } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
+import { onAbort } from "../redis/abort.js";
 import type { Message } from "../redis/mailbox.js";
+import { later } from "../redis/sleep.js";
 import { type Grant, refuseGrant } from "./flight.js";
 
 export interface Wait {
@@ -64,8 +66,8 @@ export function waitInQueue(
     const settle = (end: () => void): void => {
       if (settled) return;
       settled = true;
-      clearTimeout(timer);
-      signal.removeEventListener("abort", onAbort);
+      stopTimer();
+      stopListening();
       forget();
       end();
     };
@@ -84,7 +86,7 @@ export function waitInQueue(
       settle(() => reject(reason));
       void cancel(context, ref, id).then(() => setTimeout(() => inbox.close(), GRACE_MS).unref());
     };
-    const onAbort = (): void => abandon(signal.reason);
+    const abort = (): void => abandon(signal.reason);
     const onTimeout = (): void => {
       const hint = attended ? undefined : UNATTENDED;
       abandon(
@@ -95,11 +97,11 @@ export function waitInQueue(
       inbox.close();
       settle(() => resolve("lost"));
     });
-    const timer = setTimeout(onTimeout, Math.max(0, wait.until - performance.now()));
-    signal.addEventListener("abort", onAbort, { once: true });
+    const stopTimer = later(wait.until - performance.now(), onTimeout);
+    const stopListening = onAbort(signal, abort);
     context.mailbox.open();
     inbox.read(onMessage);
-    if (signal.aborted && !settled) onAbort();
+    if (signal.aborted && !settled) abort();
   });
 }
 

@@ -15,8 +15,6 @@ export interface Held {
 
 /** Failed calls that are kept per bucket, to be listed and retried. */
 const KEEP_FAILED = 1000;
-/** Larger results are not put into mailboxes: whoever waits reads them from where they are kept. */
-const INLINE_BYTES = 65_536;
 const AGAIN_MS = 250;
 
 /** Keeps the outcome of a call, and tells who waits for it. Tries until Redis answers: the request has been sent. */
@@ -35,15 +33,16 @@ export async function finish(
   const args = ["", id, token, end, reason, KEEP_FAILED, ref.limit.keepResultsMs, stored, body ?? ""];
   const reply = await untilAnswered(() => session.run(ref, "finish", args, LONG_PATIENCE_MS), context, giveUp);
   if (text(reply[0]) === "LOST") {
-    report.warn(new Error(`Call ${id} ended here after its lock had been lost: it had ended, or another worker has it now`));
+    report.warn(
+      new Error(`Call ${id} ended here after its lock had been lost: it had ended, or another worker has it now`),
+    );
     return;
   }
   const { name } = ref.limit;
   const status = outcome.status;
   const { attempts = 0 } = outcome;
   report.events.emit("finish", { limit: name, bucket: ref.bucket, id, ok: outcome.ok, status, attempts });
-  const inline = body === undefined || body.byteLength <= INLINE_BYTES ? (body ?? Buffer.alloc(0)) : undefined;
-  tellWaiters(context, texts(list(reply[2])), stored, inline);
+  tellWaiters(context, texts(list(reply[2])), stored, body ?? Buffer.alloc(0));
 }
 
 async function untilAnswered<T>(run: () => Promise<T>, { report }: Context, giveUp: AbortSignal): Promise<T> {

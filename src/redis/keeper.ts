@@ -9,6 +9,9 @@ export const LEASE_MS = 15_000;
 /** A granted permit leaves the queue before its grant arrives; only one that was not granted by then is lost. */
 const GRANT_MS = 1000;
 
+/** Ids renewed by one script: Redis serves nobody else meanwhile. */
+const CHUNK = 500;
+
 /** What this process holds in one bucket. */
 interface Holdings {
   readonly ref: BucketRef;
@@ -89,24 +92,18 @@ export class Keeper {
 
   async #renew({ ref, permits, flights, locks }: Holdings): Promise<void> {
     const waiting = [...permits.keys()];
-    const args = [
-      "",
-      this.#session.address,
-      this.#leaseMs * 1000,
-      waiting.length,
-      flights.size,
-      locks.size,
-      ...waiting,
-      ...flights,
-      ...[...locks].flat(),
-    ];
-    const [, , missing, lost] = await this.#session.run(ref, "renew", args, this.#leaseMs);
-    for (const id of texts(missing)) setTimeout(() => permits.get(id)?.(), GRANT_MS).unref();
-    // A call that ended before this script ran has no lock either; its reply has come too, and is about to be seen.
-    if (locks.size > 0) await sleep(0);
-    for (const id of texts(lost)) {
-      if (locks.has(id))
-        this.#session.report.warn(new Error(`The lock on call ${id} is lost: another worker may have it`));
+    const flying = [...flights];
+    const locked = [...locks];
+    for (let at = 0; at === 0 || at < Math.max(waiting.length, flying.length, locked.length); at += CHUNK) {
+      const chunk = [waiting, flying].map((ids) => ids.slice(at, at + CHUNK));
+      const pairs = locked.slice(at, at + CHUNK);
+      const counts = [...chunk.map((ids) => ids.length), pairs.length];
+      const args = ["", this.#session.address, this.#leaseMs * 1000, ...counts, ...chunk.flat(), ...pairs.flat()];
+      const [, , missing, lost] = await this.#session.run(ref, "renew", args, this.#leaseMs);
+      for (const id of texts(missing)) setTimeout(() => permits.get(id)?.(), GRANT_MS).unref();
+      // A call that ended before this script ran has no lock either; its reply has come too, and is about to be seen.
+      if (pairs.length > 0) await sleep(0);
+      for (const id of texts(lost)) if (locks.has(id)) this.#session.report.warn(lostLock(id));
     }
   }
 
@@ -115,3 +112,5 @@ export class Keeper {
     this.#timer = undefined;
   }
 }
+
+const lostLock = (id: string): Error => new Error(`The lock on call ${id} is lost: another worker may have it`);

@@ -7,7 +7,8 @@ export type ScriptName = keyof typeof lua;
 
 /**
  * Our scripts call BullMQ's own as functions, inside one atomic step: `--- @bullmq "moveToActive"` becomes that
- * script's text, as BullMQ ships it, wrapped in a function of its KEYS and ARGV. BullMQ stays the owner of its data
+ * script's text, as BullMQ ships it, wrapped in a function of its KEYS and ARGV, with a `redis` that writes no events
+ * (see `quiet` in gate.lua). BullMQ stays the owner of its data
  * format; bullmq is pinned exactly, and a script that it no longer ships is an error when this module loads.
  */
 function compose(source: string): string {
@@ -18,7 +19,7 @@ function compose(source: string): string {
         `bullmq ships no script "${name}": spillway needs bullmq 6.7.0, exactly as its package.json says`,
       );
     }
-    return `local function ${name}(KEYS, ARGV)\n${script.content}\nend`;
+    return `local function ${name}(KEYS, ARGV)\nlocal redis = quiet\n${script.content}\nend`;
   });
 }
 

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import { type Dispatcher, request } from "undici";
 import type { Limit } from "../limits/options.js";
 import { decodeBody, type StoredRequest } from "../queue/call.js";
+import { onAbort } from "../redis/abort.js";
 
 export interface AttemptResponse {
   readonly status: number;
@@ -13,11 +14,10 @@ export interface AttemptResponse {
 
 /** The headers of one attempt: those that were stored, and those that the limit adds so that they need not be. */
 export async function prepareHeaders(stored: StoredRequest, id: string, limit: Limit): Promise<string[]> {
+  if (limit.headers === undefined) return stored.headers.flat();
   const headers = new Headers(stored.headers.map(([name, value]): [string, string] => [name, value]));
-  if (limit.headers !== undefined) {
-    const added = await limit.headers({ url: new URL(stored.url), method: stored.method, headers, id });
-    for (const [name, value] of new Headers(added)) headers.set(name, value);
-  }
+  const added = await limit.headers({ url: new URL(stored.url), method: stored.method, headers, id });
+  for (const [name, value] of new Headers(added)) headers.set(name, value);
   return [...headers].flat();
 }
 
@@ -34,10 +34,9 @@ export async function attempt(
   signal: AbortSignal,
 ): Promise<AttemptResponse> {
   const abort = new AbortController();
-  const onAbort = (): void => abort.abort(signal.reason);
   const onTimeout = (): void => abort.abort(new Error(`No complete response within ${limit.timeoutMs} ms`));
   const timer = setTimeout(onTimeout, limit.timeoutMs);
-  signal.addEventListener("abort", onAbort, { once: true });
+  const stopListening = onAbort(signal, () => abort.abort(signal.reason));
   try {
     const response = await request(stored.url, {
       dispatcher,
@@ -53,7 +52,7 @@ export async function attempt(
     return { status: response.statusCode, headers: response.headers, ...body };
   } finally {
     clearTimeout(timer);
-    signal.removeEventListener("abort", onAbort);
+    stopListening();
   }
 }
 

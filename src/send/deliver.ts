@@ -147,7 +147,7 @@ async function ownSlot(
 ): Promise<Slot> {
   for (let slot = given; ; slot = undefined) {
     try {
-      const held = slot ?? (await reserve(context, ref, id, "next", undefined, deadline));
+      const held = slot ?? (await reserve(context, ref, id, deadline));
       return await awaitSlot(context, { ref, id, deadline, signal: closing }, held);
     } catch (error) {
       if (!(error instanceof RedisUnavailableError)) throw error;

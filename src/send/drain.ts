@@ -1,3 +1,5 @@
+import { setImmediate } from "node:timers/promises";
+import { inOrder } from "../gate/line.js";
 import { horizonOf } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { notifyDropped } from "../queue/dropped.js";
@@ -5,8 +7,8 @@ import { type Taken, take } from "../queue/take.js";
 import type { Context } from "../redis/context.js";
 import { sleep } from "../redis/sleep.js";
 
-/** Most calls that one script takes; bounds how long it keeps Redis from others. */
-const BATCH = 64;
+/** Most calls that one script takes: more would start late, one behind the other. */
+const BATCH = 16;
 const AGAIN_MS = 250;
 
 /** What a drain needs of its worker. */
@@ -88,8 +90,12 @@ export class Drain {
     for (const call of calls) this.#carrier.carry(this.ref, call);
     for (const one of dropped) notifyDropped(context, this.ref, one);
     if (most === 0) this.#carrier.whenRoom(this);
-    else if (state === "more") this.#again = true;
-    else if (state === "wait") this.#wakeAt(again + horizon / 2);
+    else if (state === "more") {
+      // What was taken starts before more is taken, or all of it would be late in turn.
+      await setImmediate();
+      await inOrder(context, this.ref);
+      this.#again = true;
+    } else if (state === "wait") this.#wakeAt(again + horizon / 2);
     else if (!this.#again) this.#carrier.retire(this);
   }
 

@@ -7,6 +7,7 @@ import type { BucketRef, Limits } from "../limits/define.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import type { SpillwayEvents } from "../observe/events.js";
 import type { Taken } from "../queue/take.js";
+import { onAbort } from "../redis/abort.js";
 import type { RedisOption } from "../redis/connect.js";
 import { type Context, openContext } from "../redis/context.js";
 import { LEASE_MS } from "../redis/keeper.js";
@@ -131,8 +132,8 @@ class RunningWorker implements Worker, Carrier {
     this.#closeTimeoutMs = parseDuration(options.closeTimeout ?? "30s", "closeTimeout");
     this.#agent = options.dispatcher === undefined ? new Agent() : undefined;
     this.#dispatcher = options.dispatcher ?? this.#agent ?? new Agent();
-    // As many listeners as calls are carried.
-    setMaxListeners(0, this.#closing.signal, this.#giveUp.signal);
+    // p-retry listens once for each backoff.
+    setMaxListeners(0, this.#closing.signal);
     this.#sweep = new Sweep(context, (bucket) => this.#wake(bucket));
     context.session.onReconnect.push(() => this.#lookAround());
     context.session.attend((bucket) => this.#wake(bucket)).catch((error: unknown) => context.report.connection(error));
@@ -235,7 +236,7 @@ class RunningWorker implements Worker, Carrier {
   /** Some time after calls in flight were aborted: enough to tell Redis, if it is there. */
   async #givenUp(): Promise<void> {
     const { signal } = this.#giveUp;
-    await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+    await new Promise<void>((resolve) => void onAbort(signal, resolve));
     await sleep(PATIENCE_MS);
   }
 

@@ -15,7 +15,7 @@ if override then
   for name, value in pairs(cjson.decode(override)) do declared[name] = value end
 end
 writePolicy(declared)
--- Nobody here listens to BullMQ's event stream; it is kept just long enough for a look by hand.
+-- BullMQ would set it with each job that is added.
 call('HSET', base .. 'meta', 'opts.maxLenEvents', 16)
 local g = load(now)
 if before then reschedule(g, before) end

@@ -66,7 +66,8 @@ if fresh == 0 then
 end
 if g.blockedUntil > now then return { 'BLOCKED', micros(now), micros(g.blockedUntil), g.blockReason or '' } end
 
-local waiting = call('LLEN', base .. 'wait') + call('ZCARD', base .. 'prioritized')
+local ahead = call('LLEN', base .. 'wait')
+local waiting = ahead + call('ZCARD', base .. 'prioritized')
 
 local function mayFly()
   if g.concurrency == 0 then return true end
@@ -83,9 +84,9 @@ end
 -- An empty bucket needs no queue, and nobody is overtaken.
 if kind == 'permit' and waiting == 0 and mayFly() then
   local slot = nextSlot(g, now)
-  local ahead = call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf')
-  if slot - now <= tonumber(ARGV[6]) and ahead < g.capacity then
-    if ahead == 0 then call('DEL', base .. 'slots') end
+  local coming = call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf')
+  if slot - now <= tonumber(ARGV[6]) and coming < g.capacity then
+    if coming == 0 then call('DEL', base .. 'slots') end
     reserve(g, now, slot, ARGV[FIRST], true)
     if g.concurrency > 0 then call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), ARGV[FIRST]) end
     expireWhenIdle(g, now)
@@ -94,7 +95,7 @@ if kind == 'permit' and waiting == 0 and mayFly() then
   end
 end
 
-local depth = occupied(g, now)
+local depth = depthOf(g, now, waiting)
 local room = g.capacity - depth
 
 -- When the leak will have made room for `missing` calls: those that hold a slot leave first, and those that wait for the
@@ -107,7 +108,7 @@ end
 
 local dropped = {}
 -- Drops nothing in vain: neither where that makes too little room, nor what waits for the second time and has no place.
-local droppable = call('LLEN', base .. 'wait') - g.again
+local droppable = ahead - g.again
 local needed = mode == 'fit' and 1 or fresh
 if fresh > room and g.overflow == 'drop-oldest' and room + droppable >= needed then
   local position = -1
@@ -138,7 +139,7 @@ if fresh > room then
   count = accepted
 end
 
-local ahead = call('LLEN', base .. 'wait')
+ahead = ahead - #dropped
 persist(g)
 local keys = {
   base .. 'wait', base .. 'paused', base .. 'meta', base .. 'id', base .. 'completed', base .. 'delayed',

@@ -19,7 +19,6 @@
 --- @bullmq "moveToFinished"
 local now = clock(ARGV[1])
 local id, target = ARGV[2], ARGV[4]
-local g = load(now)
 
 local function finish(token)
   return moveToFinished({
@@ -43,7 +42,8 @@ if code == -2 then
   -- The lock ran out. Where nobody has taken the call since, its answer still counts: it must not be sent again.
   if call('LREM', base .. 'wait', -1, id) > 0 then
     call('LPUSH', base .. 'active', id)
-    if g then leave(g, { false, false, false, call('HGET', base .. id, 'r') }) end
+    local g = load(now)
+    if g and leave(g, { false, false, false, call('HGET', base .. id, 'r') }) then save(g) end
   end
   code = finish('0')
 end
@@ -51,11 +51,13 @@ if type(code) == 'number' and code < 0 then return { 'LOST', micros(now), code }
 
 call('HSET', base .. 'result:' .. id, 'm', ARGV[8], 'b', ARGV[9])
 call('PEXPIRE', base .. 'result:' .. id, ARGV[7])
-call('ZREM', base .. 'slots', id)
-if g then
-  if g.concurrency > 0 and call('ZREM', base .. 'inflight', id) > 0 and call('LLEN', base .. 'wait') > 0 then
+-- One that failed unsent had its place until now; any other gave it up when it started.
+if target == 'failed' then call('ZREM', base .. 'slots', id) end
+if call('ZREM', base .. 'inflight', id) > 0 and call('LLEN', base .. 'wait') > 0 then
+  local g = load(now)
+  if g then
     attend(g, now)
+    save(g)
   end
-  save(g)
 end
 return { 'OK', micros(now), waiters(id) }
