@@ -2,7 +2,7 @@ import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { fields, list, number, text, texts } from "../redis/reply.js";
-import { LONG_PATIENCE_MS } from "../redis/session.js";
+import { LONG_PATIENCE_MS, PATIENCE_MS } from "../redis/session.js";
 import { outcomes } from "./outcome.js";
 
 /** A call that a worker has taken, with the slot that was reserved for it. */
@@ -40,8 +40,13 @@ export async function take(context: Context, ref: BucketRef, options: TakeOption
   const { limit } = ref;
   const expired = outcomes.expired(limit.name, limit.maxWaitMs ?? 0);
   const { horizon, most, token } = options;
-  const args = ["", session.address, horizon, most, token, keeper.leaseMs, limit.keepResultsMs, expired];
+  const latest = Math.round(session.clock.now() + PATIENCE_MS * 1000);
+  const args = ["", session.address, horizon, most, token, keeper.leaseMs, limit.keepResultsMs, expired, latest];
   const reply = await session.run(ref, "take", args, LONG_PATIENCE_MS);
+  if (text(reply[0]) === "LATE") {
+    session.holdBack();
+    return { state: "more", again: 0, calls: [], dropped: [] };
+  }
   const [state, , again, calls, dropped, lateness, shifted, concurrency] = reply;
   const read = (call: unknown): Taken => {
     const [id, at, kind, rest] = list(call);

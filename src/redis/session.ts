@@ -100,7 +100,7 @@ export class Session {
   /** Learns whether the server may be used at all, and makes the connection fit for calls. */
   async #greet(commands: Connection): Promise<void> {
     this.#fit = false;
-    if (this.#lost) this.#heldUntil = performance.now() + HOLD_MS;
+    if (this.#lost) this.holdBack();
     this.#lost = false;
     try {
       await this.#prepare(commands);
@@ -190,6 +190,11 @@ export class Session {
     await this.commands(LONG_PATIENCE_MS);
     const left = this.#heldUntil - performance.now();
     if (left > 0) await sleep(left, signal);
+  }
+
+  /** The server was away, or has stood still: see {@link whenCalm}. */
+  holdBack(): void {
+    this.#heldUntil = performance.now() + HOLD_MS;
   }
 
   key(bucket: string): string {

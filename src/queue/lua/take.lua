@@ -11,8 +11,10 @@
 -- ARGV[6]  lock duration in ms
 -- ARGV[7]  ms for which the result of an expired durable call is kept
 -- ARGV[8]  what to store as the result of a durable call that waited too long
+-- ARGV[9]  latest time in µs at which this may still be done, or '': when the server has stood still, producers come first,
+--          who have reported calls as failed and want to take them out again
 -- Reply    { state, now, look again at (µs, 0 = when woken), { calls… }, { dropped… }, lateness in µs, moved in all in µs, concurrency }
---          or { 'UNDECLARED' }
+--          or { 'LATE', now } or { 'UNDECLARED' }
 --          state: 'more' (ask again) · 'wait' · 'empty' · 'full' (concurrency)
 --          call: { id, slot, 'permit', client, admitted at in ms, latest start }
 --             or { id, slot, 'request', BullMQ's job hash as a flat list }
@@ -23,6 +25,7 @@
 --- @include "drop"
 --- @bullmq "moveToActive"
 local now = clock(ARGV[1])
+if ARGV[9] and ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { 'LATE', micros(now) } end
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local worker, horizon, most = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
