@@ -8,6 +8,8 @@ import { dueOf, exchange, isLate, returnSlot, type Slot } from "./slot.js";
 /** A slot that lies further ahead than this is confirmed shortly before it comes: pauses and rates may have changed. */
 const CONFIRM_MICROS = 50_000;
 const CONFIRM_AHEAD_MICROS = 15_000;
+/** And this much earlier at most, where the round trip is long: slots this near are never recalled (see gate.lua). */
+const CONFIRM_TRIP_MICROS = 60_000;
 /** Longest delay that a Node timer takes. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
@@ -47,8 +49,8 @@ class Line {
   readonly #waiters: Waiter[] = [];
   /** By time. */
   readonly #slots: Due[] = [];
-  /** Slots under way, for calls that have left meanwhile. */
-  #surplus = 0;
+  /** How many slots are being confirmed or replaced. */
+  #underWay = 0;
   #timer: NodeJS.Timeout | undefined;
   readonly #exchanges = new Set<Promise<void>>();
 
@@ -75,89 +77,124 @@ class Line {
         waiter.fail(signal?.reason ?? new ClosedError());
       };
       this.#waiters.push(waiter);
-      this.#hold(slot);
+      this.#hold([slot]);
       if (signal?.aborted === true) abort();
       else if (signal !== undefined) stopListening = onAbort(signal, abort);
     });
   }
 
-  /** The newest slot goes with it: only that one is of use to others. */
   #leave(waiter: Waiter): void {
     const at = this.#waiters.indexOf(waiter);
     if (at === -1) return;
     this.#waiters.splice(at, 1);
-    const last = this.#slots.pop();
-    if (last === undefined) this.#surplus++;
-    else returnSlot(this.#context, this.#ref, last.slot);
     this.#schedule();
   }
 
-  #hold(slot: Slot, confirmed = false): void {
-    if (this.#surplus > 0) {
-      this.#surplus--;
-      returnSlot(this.#context, this.#ref, slot);
-      return;
+  /** @param standing the slot that is confirmed by now, if any. */
+  #hold(slots: readonly Slot[], standing?: Slot): void {
+    for (const slot of slots) {
+      const due = dueOf(this.#context, slot);
+      const confirmed = slot.at === standing?.at || due - ServerClock.local() <= CONFIRM_MICROS;
+      const after = this.#slots.findLastIndex((other) => other.due <= due);
+      this.#slots.splice(after + 1, 0, { slot, due, confirmed });
     }
-    const due = dueOf(this.#context, slot);
-    const near = due - ServerClock.local() <= CONFIRM_MICROS;
-    const after = this.#slots.findLastIndex((other) => other.due <= due);
-    this.#slots.splice(after + 1, 0, { slot, due, confirmed: confirmed || near });
     this.#schedule();
+  }
+
+  /** No more slots than calls: the newest goes back, since only that one is of use to others. */
+  #trim(): void {
+    // It may be among those under way.
+    if (this.#underWay > 0) return;
+    for (const { slot } of this.#slots.splice(this.#waiters.length).toReversed()) {
+      returnSlot(this.#context, this.#ref, slot);
+    }
   }
 
   #schedule(): void {
     clearTimeout(this.#timer);
-    const [next] = this.#slots;
-    if (next === undefined) {
-      if (this.#waiters.length === 0) this.#onEmpty();
+    this.#trim();
+    if (this.#waiters.length + this.#slots.length + this.#underWay === 0) {
+      this.#onEmpty();
       return;
     }
-    const wake = next.confirmed ? next.due : next.due - CONFIRM_AHEAD_MICROS;
+    const wake = this.#wakeAt();
+    if (wake === Infinity) return;
     const delay = Math.min(Math.max(0, Math.ceil((wake - ServerClock.local()) / 1000)), MAX_DELAY_MS);
     this.#timer = setTimeout(() => this.#advance(), delay);
   }
 
+  /** In µs of this process's monotonic clock; Infinity when there is nothing to do before another slot arrives. */
+  #wakeAt(): number {
+    const [next] = this.#slots;
+    const start = next?.confirmed === true ? next.due : Infinity;
+    const unconfirmed = this.#slots.find(({ confirmed }) => !confirmed)?.due ?? Infinity;
+    const wake = Math.min(start, unconfirmed - this.#confirmAhead());
+    if (start !== Infinity) return wake;
+    // A pause, or an outage of Redis, may last longer than calls can wait.
+    const { clock } = this.#context.session;
+    const deadline = this.#waiters.reduce((least, waiter) => Math.min(least, waiter.deadline ?? Infinity), Infinity);
+    return Math.min(wake, ServerClock.local() + deadline - clock.now());
+  }
+
+  #confirmAhead(): number {
+    return CONFIRM_AHEAD_MICROS + Math.min(this.#context.session.clock.roundTrip, CONFIRM_TRIP_MICROS);
+  }
+
   #advance(): void {
+    const [now, ahead] = [ServerClock.local(), this.#confirmAhead()];
+    const isUp = ({ due, confirmed }: Due): boolean => due - (confirmed ? 0 : ahead) <= now;
     const late: Slot[] = [];
-    for (;;) {
-      const [next] = this.#slots;
-      const now = ServerClock.local();
-      if (next === undefined || next.due - (next.confirmed ? 0 : CONFIRM_AHEAD_MICROS) > now) break;
-      this.#slots.shift();
-      if (!next.confirmed) this.#exchange("confirm", [next.slot]);
-      else if (isLate(next.slot, next.due)) late.push(next.slot);
-      else this.#start(next);
+    for (const held of this.#slots.filter(isUp)) {
+      this.#slots.splice(this.#slots.indexOf(held), 1);
+      if (!held.confirmed) this.#exchange("confirm", [held.slot]);
+      else if (isLate(held.slot, held.due)) late.push(held.slot);
+      else this.#start(held.slot);
     }
     if (late.length > 0) this.#exchange("next", late);
+    this.#expire();
     this.#schedule();
   }
 
-  #start(next: Due): void {
-    const waiter = this.#waiters.shift();
-    if (waiter === undefined) returnSlot(this.#context, this.#ref, next.slot);
-    else if (waiter.deadline === undefined || next.slot.at <= waiter.deadline) waiter.start(next.slot);
-    else {
-      const { name, maxWaitMs = 0 } = this.#ref.limit;
-      waiter.fail(new WaitExceededError({ limit: name, maxWait: maxWaitMs }));
-      this.#slots.unshift(next);
+  #start(slot: Slot): void {
+    for (let waiter = this.#waiters.shift(); waiter !== undefined; waiter = this.#waiters.shift()) {
+      if (waiter.deadline === undefined || slot.at <= waiter.deadline) {
+        waiter.start(slot);
+        return;
+      }
+      this.#refuse(waiter);
+    }
+    returnSlot(this.#context, this.#ref, slot);
+  }
+
+  /** Whatever slot still comes would come too late for these. */
+  #expire(): void {
+    const now = this.#context.session.clock.now();
+    for (const waiter of this.#waiters.filter(({ deadline = Infinity }) => deadline <= now)) {
+      this.#waiters.splice(this.#waiters.indexOf(waiter), 1);
+      this.#refuse(waiter);
     }
   }
 
-  #exchange(mode: "next" | "confirm", held: readonly Slot[]): void {
-    const exchange = this.#reserve(mode, held).finally(() => this.#exchanges.delete(exchange));
-    this.#exchanges.add(exchange);
+  #refuse(waiter: Waiter): void {
+    const { name, maxWaitMs = 0 } = this.#ref.limit;
+    waiter.fail(new WaitExceededError({ limit: name, maxWait: maxWaitMs }));
   }
 
-  /** Without a slot there is one call too many: the last one has to try for itself. */
+  #exchange(mode: "next" | "confirm", held: readonly Slot[]): void {
+    this.#underWay += held.length;
+    const exchanged = this.#reserve(mode, held).finally(() => this.#exchanges.delete(exchanged));
+    this.#exchanges.add(exchanged);
+  }
+
+  /** Without slots there may be too many calls: the last ones have to try for themselves. */
   async #reserve(mode: "next" | "confirm", held: readonly Slot[]): Promise<void> {
     try {
-      const slots = await exchange(this.#context, this.#ref, mode, held);
-      for (const slot of slots) this.#hold(slot, mode === "confirm" && slot.at === held[0]?.at);
+      const arrived = (): void => void (this.#underWay -= held.length);
+      const slots = await exchange(this.#context, this.#ref, mode, held).finally(arrived);
+      this.#hold(slots, mode === "confirm" ? held[0] : undefined);
     } catch (error) {
-      for (const _slot of held) {
-        if (this.#surplus > 0) this.#surplus--;
-        else this.#waiters.pop()?.fail(error);
-      }
+      while (this.#waiters.length > this.#slots.length + this.#underWay) this.#waiters.pop()?.fail(error);
+      this.#schedule();
     }
   }
 

@@ -33,6 +33,11 @@ export function horizonOf({ session }: Context): number {
   return Math.round(Math.min(20_000 + 2 * session.clock.roundTrip, 250_000));
 }
 
+/** How far ahead a new slot has to lie, in µs: where the round trip is long, one that comes at once would be missed. */
+function leadOf({ session }: Context): number {
+  return Math.round(Math.min(session.clock.roundTrip, 250_000));
+}
+
 /** When the slot comes, in µs of this process's monotonic clock, which nobody sets. */
 export function dueOf({ session }: Context, slot: Slot): number {
   return ServerClock.local() + slot.at - session.clock.now();
@@ -49,9 +54,9 @@ export function isLate({ lateness }: Slot, due: number): boolean {
  * @param deadline latest useful start, in µs of the server's clock.
  * @throws {WaitExceededError} when the slot would lie behind the deadline.
  */
-export async function reserve({ session }: Context, ref: BucketRef, id: string, deadline?: number): Promise<Slot> {
-  const args = ["", "next", deadline ?? "", id, ""];
-  const reply = await session.run(ref, "reserve", args, LONG_PATIENCE_MS);
+export async function reserve(context: Context, ref: BucketRef, id: string, deadline?: number): Promise<Slot> {
+  const args = ["", "next", deadline ?? "", leadOf(context), id, ""];
+  const reply = await context.session.run(ref, "reserve", args, LONG_PATIENCE_MS);
   if (text(reply[0]) === "EXPIRED") {
     throw new WaitExceededError({ limit: ref.limit.name, maxWait: ref.limit.maxWaitMs ?? 0 });
   }
@@ -63,13 +68,13 @@ export async function reserve({ session }: Context, ref: BucketRef, id: string, 
  * over it.
  */
 export async function exchange(
-  { session }: Context,
+  context: Context,
   ref: BucketRef,
   mode: "next" | "confirm",
   held: readonly Slot[],
 ): Promise<Slot[]> {
-  const args = ["", mode, "", ...held.flatMap(({ id, at }) => [id, at])];
-  const reply = await session.run(ref, "reserve", args, LONG_PATIENCE_MS);
+  const args = ["", mode, "", leadOf(context), ...held.flatMap(({ id, at }) => [id, at])];
+  const reply = await context.session.run(ref, "reserve", args, LONG_PATIENCE_MS);
   return readSlots(
     reply,
     held.map(({ id }) => id),
@@ -85,7 +90,7 @@ function missing(): never {
 
 /** Gives back a slot that will not be used. Losing it only costs its time. */
 export function returnSlot({ session }: Context, ref: BucketRef, { id, at }: Slot): void {
-  session.run(ref, "reserve", ["", "return", "", id, at], PATIENCE_MS).catch(() => {});
+  session.run(ref, "reserve", ["", "return", "", 0, id, at], PATIENCE_MS).catch(() => {});
 }
 
 /**

@@ -156,16 +156,16 @@ export class Bucket {
 
   /** The slot, or "EXPIRED". */
   async reserve(now: number, id: string, deadline: number | "" = ""): Promise<number | "EXPIRED"> {
-    const reply = await this.run("reserve", [now, "next", deadline, id, ""]);
+    const reply = await this.run("reserve", [now, "next", deadline, 0, id, ""]);
     return text(reply[0]) === "EXPIRED" ? "EXPIRED" : number(list(reply[2])[0]);
   }
 
   async slot(now: number, id: string, mode: "next" | "confirm", held: number | ""): Promise<number> {
-    return number(list((await this.run("reserve", [now, mode, "", id, held]))[2])[0]);
+    return number(list((await this.run("reserve", [now, mode, "", 0, id, held]))[2])[0]);
   }
 
   async giveBack(now: number, id: string, held: number): Promise<void> {
-    await this.run("reserve", [now, "return", "", id, held]);
+    await this.run("reserve", [now, "return", "", 0, id, held]);
   }
 
   /** The time until which it holds, or 0; for clear, what was dropped. */

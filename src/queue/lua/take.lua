@@ -40,7 +40,7 @@ end
 call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', micros(now))
 
 -- nil when BullMQ does not hand out the call: its queue is paused, or full, by hand (a dashboard).
-local function take(id, slot, kind, client, deadline)
+local function take(id, slot, kind, client, deadline, comesBack)
   if kind == 'permit' then
     call('RPOP', base .. 'wait')
     local admitted = call('HGET', base .. id, 'timestamp')
@@ -52,7 +52,7 @@ local function take(id, slot, kind, client, deadline)
     base .. 'delayed', base .. 'paused', base .. 'meta', base .. 'pc', base .. 'marker',
   }, { base, math.floor(now / 1000), cmsgpack.pack({ token = ARGV[5], lockDuration = tonumber(ARGV[6]) }) })
   if job[2] ~= id then return nil end
-  call('HDEL', base .. id, 'r')
+  if comesBack then call('HDEL', base .. id, 'r') end
   return { id, micros(slot), 'request', job[1] }
 end
 
@@ -86,7 +86,7 @@ for scan = 1, SCANS do
       if g.overrideUntil > now then again = math.min(again, g.overrideUntil) end
       break
     end
-    local taken = take(id, slot, kind, client, deadline)
+    local taken = take(id, slot, kind, client, deadline, job[4] == '1')
     if not taken then
       state = 'full'
       break

@@ -123,7 +123,7 @@ local function recall(g)
   if g.last <= near then return end
   local ids = call('ZRANGEBYSCORE', base .. 'later', '(' .. micros(near), '+inf', 'WITHSCORES')
   for i = 1, #ids, 2 do
-    call('ZREM', base .. 'log', ids[i] .. '@' .. micros(tonumber(ids[i + 1])))
+    call('ZREM', base .. 'log', ids[i])
     call('ZREM', base .. 'later', ids[i])
     call('ZADD', base .. 'recalled', ids[i + 1], ids[i])
   end
@@ -238,7 +238,7 @@ local function reserve(g, now, slot, id, first)
   end
   if slot - now > LATER_MICROS then
     call('ZREMRANGEBYSCORE', base .. 'later', '-inf', micros(now - 60000000))
-    call('ZADD', base .. 'later', slot, id)
+    call('ZADD', base .. 'later', slot, id .. '@' .. micros(slot))
   end
   if g.longest > 0 then
     call('ZADD', base .. 'log', slot, id .. '@' .. micros(slot))
@@ -250,9 +250,11 @@ end
 -- Undoes a reservation whose start did not happen. Only the newest slot can be used again by somebody else; an older
 -- one stays empty, since later slots have been promised already.
 local function giveBack(g, slot, id)
-  call('ZREM', base .. 'later', id)
-  call('ZREM', base .. 'recalled', id)
-  if g.longest > 0 then call('ZREM', base .. 'log', id .. '@' .. micros(slot)) end
+  -- A call may hold two slots for a while: one for its next attempt, and one that it has left to another call.
+  local member = id .. '@' .. micros(slot)
+  call('ZREM', base .. 'later', member)
+  call('ZREM', base .. 'recalled', member)
+  if g.longest > 0 then call('ZREM', base .. 'log', member) end
   if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end
   local tat, part, last = string.match(g.undo, '^(%d+) (%d+) (%d+)$')
   g.tat, g.part, g.last = tonumber(tat), tonumber(part), tonumber(last)
