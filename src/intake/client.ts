@@ -103,7 +103,7 @@ export function createClient<const L extends Limits>(options: ClientOptions<L>):
   return new OpenClient<L>(context, worker ? startWorker(context, {}, async () => {}) : undefined);
 }
 
-class OpenClient<L extends Limits> implements Client<L> {
+export class OpenClient<L extends Limits> implements Client<L> {
   readonly fetch: typeof globalThis.fetch;
   readonly context: Context;
   readonly #worker: Worker | undefined;

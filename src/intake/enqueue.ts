@@ -26,6 +26,8 @@ export interface EnqueuedMany {
   readonly tickets: readonly Ticket[];
   /** The calls that found no room, in the order given. Empty with mode "all". */
   readonly refused: readonly CallInput[];
+  /** With mode "fit": what ended it when some calls had been accepted already; those that were not are in `refused`. */
+  readonly error?: unknown;
 }
 
 interface Prepared {
@@ -105,8 +107,19 @@ export async function enqueueMany(
   }
   if (mode === "all") return addAll(door, calls, buckets.size);
   const tickets = new Map<Prepared, Ticket>();
-  for (const sharing of buckets.values()) await fill(door, sharing, tickets);
+  let failure: { readonly error: unknown } | undefined;
+  for (const sharing of buckets.values()) {
+    try {
+      await fill(door, sharing, tickets);
+    } catch (error) {
+      // What has been accepted will be sent: its tickets must not get lost.
+      if (tickets.size === 0) throw error;
+      failure = { error };
+      break;
+    }
+  }
   return {
+    ...failure,
     tickets: calls.flatMap((call) => tickets.get(call) ?? []),
     refused: calls.filter((call) => !tickets.has(call)).map(({ input }) => input),
   };

@@ -62,7 +62,12 @@ async function send(
     isMockActive: target.isMockActive === true,
     dispatch(options, handler) {
       open++;
-      return watching({ started, ended })((o: object, h: object) => target.dispatch(o, h))(options, handler);
+      try {
+        return watching({ started, ended })((o: object, h: object) => target.dispatch(o, h))(options, handler);
+      } catch (error) {
+        ended();
+        throw error;
+      }
     },
   };
   try {

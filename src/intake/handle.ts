@@ -1,8 +1,9 @@
+import { checkInteger } from "../limits/check.js";
 import type { BucketRef } from "../limits/define.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import { normalizePolicy } from "../limits/normalize.js";
 import type { Policy, PolicyOptions } from "../limits/options.js";
-import { encodePolicy } from "../gate/policy.js";
+import { encodePolicy } from "../limits/policy.js";
 import { type BucketStats, readStats } from "../observe/stats.js";
 import { decodeRequest } from "../queue/call.js";
 import { notifyDropped } from "../queue/dropped.js";
@@ -24,6 +25,12 @@ export interface FailedCall {
 export interface LimitHandle {
   /** What the bucket looks like now. */
   stats(): Promise<BucketStats>;
+  /**
+   * How many attempts have started in the last so many whole seconds, the running one included; 1 to 3600. Retries count.
+   *
+   * @throws {InvalidLimitError} when it is no such number.
+   */
+  usage(seconds: number): Promise<number>;
   /**
    * Changes the policy at once for every process, also for calls that already wait. It stays, over what clients and
    * workers declare, until it is changed, {@link LimitHandle.unset}, or `for` has passed.
@@ -62,6 +69,11 @@ export class BucketHandle implements LimitHandle {
     return readStats(this.#ref, await this.#context.session.run(this.#ref, "stats", [""]));
   }
 
+  async usage(seconds: number): Promise<number> {
+    checkInteger(seconds, "seconds", { max: 3600 });
+    return number((await this.#context.session.run(this.#ref, "usage", ["", seconds]))[2]);
+  }
+
   async set(changes: Partial<PolicyOptions>, options: { readonly for?: Duration } = {}): Promise<void> {
     const policy: Partial<Policy> = normalizePolicy(changes, this.#ref.limit.name);
     const duration = options.for === undefined ? "" : micros(options.for, "for");
@@ -98,7 +110,7 @@ export class BucketHandle implements LimitHandle {
   }
 
   async failed({ limit = MOST }: { readonly limit?: number } = {}): Promise<FailedCall[]> {
-    const reply = await this.#context.session.run(this.#ref, "failed", ["", "list", limit]);
+    const reply = await this.#context.session.run(this.#ref, "failed", ["", "list", checkInteger(limit, "limit")]);
     return list(reply[2]).map((call) => {
       const [id, reason, failedAt, data] = texts(call);
       const { url, method } = decodeRequest(data ?? "");
@@ -108,7 +120,9 @@ export class BucketHandle implements LimitHandle {
   }
 
   async retryFailed({ limit = MOST }: { readonly limit?: number } = {}): Promise<number> {
-    return number((await this.#context.session.run(this.#ref, "failed", ["", "retry", limit]))[2]);
+    return number(
+      (await this.#context.session.run(this.#ref, "failed", ["", "retry", checkInteger(limit, "limit")]))[2],
+    );
   }
 
   async #control(operation: string, duration: number | "" = "", detail = ""): Promise<readonly unknown[]> {

@@ -35,7 +35,15 @@ export interface Permit {
  * @throws the signal's reason; the place in the queue is freed at once.
  */
 export async function acquire(context: Context, ref: BucketRef, options: PermitOptions): Promise<Permit> {
-  const signal = either(options.signal, options.closing);
+  const { signal, release } = either(options.signal, options.closing);
+  try {
+    return await awaitTurn(context, ref, signal);
+  } finally {
+    release();
+  }
+}
+
+async function awaitTurn(context: Context, ref: BucketRef, signal: AbortSignal): Promise<Permit> {
   signal.throwIfAborted();
   const { session } = context;
   // A permit that must wait belongs to a process that is seen to be alive.

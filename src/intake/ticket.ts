@@ -53,7 +53,15 @@ export class PendingTicket implements Ticket {
   }
 
   async result(options: { readonly signal?: AbortSignal } = {}): Promise<CallResult> {
-    const signal = either(options.signal, this.#closing);
+    const { signal, release } = either(options.signal, this.#closing);
+    try {
+      return await this.#await(signal);
+    } finally {
+      release();
+    }
+  }
+
+  #await(signal: AbortSignal): Promise<CallResult> {
     signal.throwIfAborted();
     // A call that failed may be retried by hand: this wait is not for the message that ended another one.
     const waitId = newId();

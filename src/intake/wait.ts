@@ -19,8 +19,20 @@ export interface Wait {
  * Aborts with either of them. Never listens to the caller's own signal itself: many calls may share that one, and Node
  * warns of more than ten listeners.
  */
-export function either(signal: AbortSignal | undefined, closing: AbortSignal): AbortSignal {
-  return signal === undefined ? closing : AbortSignal.any([signal, closing]);
+export function either(signal: AbortSignal | undefined, closing: AbortSignal): Either {
+  if (signal === undefined) return { signal: closing, release: () => {} };
+  const both = new AbortController();
+  const sources = [signal, closing];
+  const aborted = sources.find((one) => one.aborted);
+  if (aborted !== undefined) both.abort(aborted.reason);
+  const stops = sources.map((one) => onAbort(one, () => both.abort(one.reason)));
+  return { signal: both.signal, release: () => stops.forEach((stop) => stop()) };
+}
+
+export interface Either {
+  readonly signal: AbortSignal;
+  /** To be called when nobody waits any more. `AbortSignal.any` has no such thing: what lives long remembers every call. */
+  readonly release: () => void;
 }
 
 /** What arrives for one permit. */

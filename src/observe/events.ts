@@ -30,8 +30,19 @@ export class Reporter {
   #odd = new Map<string, number>();
   #said = new Set<string>();
 
+  /** What a listener throws is an uncaught exception, as of any emitter, but does not stop a call on its way. */
+  tell<K extends keyof SpillwayEvents>(name: K, event: SpillwayEvents[K][0]): void {
+    try {
+      EventEmitter.prototype.emit.call(this.events, name, event);
+    } catch (error) {
+      process.nextTick(() => {
+        throw error;
+      });
+    }
+  }
+
   warn(error: unknown): void {
-    this.events.emit("warning", error instanceof Error ? error : new Error(String(error)));
+    this.tell("warning", error instanceof Error ? error : new Error(String(error)));
   }
 
   /** Connections fail by the dozen while a server is away; each distinct reason is told once until it is back. */
@@ -82,6 +93,6 @@ export class Reporter {
 
   unattended(limit: string, bucket: string): void {
     if (!this.#due(this.#unattended, bucket)) return;
-    this.events.emit("unattended", { limit, bucket });
+    this.tell("unattended", { limit, bucket });
   }
 }

@@ -43,6 +43,9 @@ export async function encodeRequest(
   maxBytes: number,
 ): Promise<StoredRequest> {
   const method = (init.method ?? "GET").toUpperCase();
+  if (url.username !== "" || url.password !== "") {
+    throw new InvalidCallError("Expected a URL without user and password: use a header, or the `headers` of the limit");
+  }
   if (!TOKEN.test(method)) throw new InvalidCallError(`Expected an HTTP method, got ${JSON.stringify(init.method)}`);
   if (method === "CONNECT") throw new InvalidCallError("A CONNECT request cannot be enqueued");
   if (init.body === undefined || init.body === null) return { v: 1, url: url.href, method, headers: [...headers] };

@@ -12,7 +12,7 @@ import { tellWaiters } from "./waiters.js";
 export function notifyDropped(context: Context, ref: BucketRef, dropped: readonly string[]): void {
   const [why = "", id = "", client = "", ...waiters] = dropped;
   const { mailbox, report } = context;
-  report.events.emit("drop", { limit: ref.limit.name, bucket: ref.bucket, id, why });
+  report.tell("drop", { limit: ref.limit.name, bucket: ref.bucket, id, why });
   if (client !== "")
     mailbox.post(client, { type: "drop", id, why }).catch((error: unknown) => report.connection(error));
   tellWaiters(context, waiters, outcomeOf(ref, why));

@@ -41,7 +41,7 @@ export async function finish(
   const { name } = ref.limit;
   const status = outcome.status;
   const { attempts = 0 } = outcome;
-  report.events.emit("finish", { limit: name, bucket: ref.bucket, id, ok: outcome.ok, status, attempts });
+  report.tell("finish", { limit: name, bucket: ref.bucket, id, ok: outcome.ok, status, attempts });
   tellWaiters(context, texts(list(reply[2])), stored, body ?? Buffer.alloc(0));
 }
 

@@ -30,6 +30,8 @@ export interface Failure {
   readonly limit: string;
   readonly status?: number;
   readonly attempts?: number;
+  /** Message of the network error, where the last attempt had no response. */
+  readonly cause?: string;
   readonly capacity?: number;
   readonly depth?: number;
   readonly retryAfter?: number;
@@ -90,7 +92,7 @@ export function settle(id: string, stored: string, body: Buffer): CallResult {
 }
 
 function toError(id: string, failure: Failure): SpillwayError {
-  const { limit, message, status, attempts = 0, capacity = 0, depth = 0, retryAfter = 0, maxWait = 0 } = failure;
+  const { limit, message, status, cause, attempts = 0, capacity = 0, depth = 0, retryAfter = 0, maxWait = 0 } = failure;
   switch (failure.code) {
     case "ERR_QUEUE_FULL":
       return new QueueFullError({ limit, capacity, depth, retryAfter, dropped: true });
@@ -105,7 +107,7 @@ function toError(id: string, failure: Failure): SpillwayError {
     case "ERR_INVALID_CALL":
       return new InvalidCallError(message);
     default:
-      return new UpstreamError({ message, status, attempts });
+      return new UpstreamError({ message, status, attempts, ...(cause !== undefined && { cause: new Error(cause) }) });
   }
 }
 

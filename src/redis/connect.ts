@@ -21,6 +21,11 @@ const ONCE = {
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: 0,
   connectTimeout: 5000,
+  // A connection that swallows commands is given up for another one.
+  socketTimeout: 10_000,
+  // Each reply is waited for here, for its own time; a client's options are made for commands that do not block.
+  commandTimeout: undefined,
+  enableAutoPipelining: false,
   // ioredis waits so long for a server to agree to a disconnection, even for one that is gone: a process ends that late.
   disconnectTimeout: 250,
   // The keys have a prefix of their own, which the scripts know of.
@@ -84,5 +89,9 @@ export function whenReady(connection: Connection, milliseconds: number): Promise
     connection.on("end", onEnd);
   });
 }
+
+/** A client of another copy or version of ioredis: its fields are not options, and a server of this machine would be taken. */
+export const isForeignClient = (option: object): boolean =>
+  "duplicate" in option && !(option instanceof Redis || option instanceof Cluster);
 
 export const isCluster = (option: RedisOption): boolean => option instanceof Cluster;

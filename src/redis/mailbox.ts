@@ -119,6 +119,7 @@ export class Mailbox {
     while (!this.#closed) {
       try {
         this.#connection ??= await this.#session.connection();
+        if (this.#closed) break;
         if (!(await whenReady(this.#connection, BLOCK_SECONDS * 1000))) continue;
         const reply = await this.#connection.blmpopBuffer(
           BLOCK_SECONDS,
@@ -136,6 +137,8 @@ export class Mailbox {
         await sleep(50);
       }
     }
+    // Closed while the connection was being made.
+    if (this.#connection !== undefined) hangUp(this.#connection);
   }
 
   close(): void {

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { ClosedError, RedisUnavailableError } from "../errors.js";
-import { encodePolicy } from "../gate/policy.js";
+import { encodePolicy } from "../limits/policy.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import type { Reporter } from "../observe/events.js";
 import { ServerClock } from "./clock.js";
@@ -62,6 +62,7 @@ export class Session {
   #subscribed = false;
   /** The server's clock is known, and it knows the scripts. */
   #fit = false;
+  #preparing: Promise<void> | undefined;
   #worker = false;
   /** The connection was lost and is not back yet; when it is, workers hold back until #heldUntil. */
   #lost = false;
@@ -103,11 +104,17 @@ export class Session {
     if (this.#lost) this.holdBack();
     this.#lost = false;
     try {
-      await this.#prepare(commands);
+      await this.#prepareOnce(commands);
       this.report.server(await commands.info());
     } catch (error) {
       this.report.connection(error);
     }
+  }
+
+  /** Once for all calls that wait for it: the scripts have half a megabyte. */
+  #prepareOnce(commands: Connection): Promise<void> {
+    this.#preparing ??= this.#prepare(commands).finally(() => (this.#preparing = undefined));
+    return this.#preparing;
   }
 
   /** Learns the server's clock, and brings it the scripts: the first call of each is then as quick as any other. */
@@ -158,7 +165,7 @@ export class Session {
         cause: this.report.lastConnectionError,
       });
     }
-    if (!this.#fit) await answered(this.#prepare(commands), patience);
+    if (!this.#fit) await answered(this.#prepareOnce(commands), patience);
     return commands;
   }
 
@@ -238,7 +245,11 @@ export class Session {
     // The server has lost its memory, or forgotten an idle bucket: it needs to know of both again.
     this.#declared.delete(ref.bucket);
     this.#declareOnce(ref, commands);
-    return this.#send(commands, ref, script, args, patience);
+    const second = await this.#send(commands, ref, script, args, patience);
+    if (second[0] !== "UNDECLARED") return second;
+    throw new RedisUnavailableError(`Redis does not take the policy of "${ref.limit.name}"`, {
+      cause: this.report.lastConnectionError,
+    });
   }
 
   async #send(

@@ -124,7 +124,7 @@ async function sendWithRetries(
     onFailure: (error, willRetry) => {
       progress.made = error.attempts;
       progress.inFlight = false;
-      context.report.events.emit("retry", {
+      context.report.tell("retry", {
         limit: ref.limit.name,
         bucket: ref.bucket,
         id,
@@ -177,6 +177,6 @@ function toFailure({ ref }: TakenCall, error: FailedAttempt | SpillwayError): Fa
   }
   const { attempts, cause } = error;
   const message = `Failed after ${attempts === 1 ? "1 attempt" : `${attempts} attempts`}: ${error.message}`;
-  const status = cause instanceof FailedStatus ? { status: cause.response.status } : {};
+  const status = cause instanceof FailedStatus ? { status: cause.response.status } : { cause: error.message };
   return { ok: false, code: "ERR_UPSTREAM", message, limit, attempts, ...status };
 }

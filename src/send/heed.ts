@@ -46,8 +46,8 @@ export async function heed(
       ...learned,
     ]);
     const until = new Date(number(reply[2]) / 1000);
-    if (pauseFor > 0) report.events.emit("pause", { limit: limit.name, bucket, until, reason });
-    if (slower) report.events.emit("slow", { limit: limit.name, bucket, share: Number(text(reply[3])), reason });
+    if (pauseFor > 0) report.tell("pause", { limit: limit.name, bucket, until, reason });
+    if (slower) report.tell("slow", { limit: limit.name, bucket, share: Number(text(reply[3])), reason });
   } catch (error) {
     report.connection(error);
   }

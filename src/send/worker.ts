@@ -8,7 +8,7 @@ import { type Duration, parseDuration } from "../limits/duration.js";
 import type { SpillwayEvents } from "../observe/events.js";
 import type { Taken } from "../queue/take.js";
 import { onAbort } from "../redis/abort.js";
-import type { RedisOption } from "../redis/connect.js";
+import { isForeignClient, type RedisOption } from "../redis/connect.js";
 import { type Context, openContext } from "../redis/context.js";
 import { LEASE_MS } from "../redis/keeper.js";
 import { PATIENCE_MS } from "../redis/session.js";
@@ -94,6 +94,10 @@ export function checkConnection(options: { limits: unknown; prefix?: string | un
   }
   if (redis !== undefined && typeof redis !== "string" && !isRecord(redis)) {
     throw new InvalidLimitError("redis", "a URL, ioredis options, or an ioredis client", redis);
+  }
+  if (isRecord(redis) && isForeignClient(redis)) {
+    const expected = "a URL, ioredis options, or a client of the ioredis 6 that spillway uses";
+    throw new InvalidLimitError("redis", expected, "a client of another ioredis");
   }
   if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
     throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);

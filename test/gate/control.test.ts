@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { encodePolicy } from "../../dist/gate/policy.js";
+import { encodePolicy } from "../../dist/limits/policy.js";
 import { bucketOf, HOUR, listen, MINUTE, MS, S, T0, type Bucket } from "../helpers/scripts.js";
 
 const many = (bucket: Bucket, count: number, now: number, from = 0): Promise<(number | "EXPIRED")[]> =>

@@ -1,6 +1,6 @@
 import { Redis } from "ioredis";
 import { afterAll } from "vitest";
-import { encodePolicy } from "../../dist/gate/policy.js";
+import { encodePolicy } from "../../dist/limits/policy.js";
 import { normalizeLimit } from "../../dist/limits/normalize.js";
 import type { LimitOptions } from "../../dist/limits/options.js";
 import { lua } from "../../dist/redis/lua.generated.js";

@@ -29,12 +29,12 @@ local FIELDS = {
   'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted',
   'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
   'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
-  'slow', 'slowAt', 'learned', 'learnedUntil',
+  'slow', 'slowAt', 'learned', 'learnedUntil', 'second', 'starts',
 }
 local NUMBERS = {
   'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'part', 'last', 'changed', 'shifted',
   'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
-  'slow', 'slowAt', 'learnedUntil',
+  'slow', 'slowAt', 'learnedUntil', 'second', 'starts',
 }
 local FOREVER = 9007199254740991
 
@@ -89,7 +89,8 @@ local function save(g)
   call('HSET', KEYS[1], 'tat', micros(g.tat), 'part', micros(g.part), 'last', micros(g.last),
     'newest', g.newest or '', 'undo', g.undo or '', 'changed', micros(math.max(g.changed, g.now)),
     'shifted', micros(g.shifted), 'again', g.again, 'goes', micros(g.goes), 'turn', g.turn or '',
-    'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince))
+    'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince),
+    'second', g.second, 'starts', g.starts)
 end
 
 -- The server's clock was set back, or another server with another clock has taken over. Everything that was `by` ahead
@@ -97,7 +98,7 @@ end
 -- lets anything through that was not due. (A clock that is set forward cannot be told from time that has passed.)
 local REWIND_MICROS = 1000000
 local function rewind(g, by)
-  local fields = { 'changed', micros(g.now), 'undo', '' }
+  local fields = { 'changed', micros(g.now), 'undo', '', 'second', 0, 'starts', 0 }
   for _, name in ipairs({ 'tat', 'last', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'turnUntil', 'turnSince', 'slowAt', 'learnedUntil' }) do
     if g[name] > 0 and g[name] < FOREVER then
       fields[#fields + 1] = name
@@ -221,6 +222,20 @@ local function age(g, name)
   if g.goes > g.now then call('PEXPIRE', base .. name, math.ceil((g.goes - g.now) / 1000)) end
 end
 
+-- Starts per second, in a ring of an hour. The second that runs is counted in the gate, so that a call costs no command.
+local RING_SECONDS = 3600
+local function tally(g, slot, starts)
+  local second = math.floor(slot / 1000000)
+  if second > g.second then
+    if g.starts > 0 then
+      call('HSET', base .. 'usage', g.second % RING_SECONDS, g.second .. ' ' .. g.starts)
+      age(g, 'usage')
+    end
+    g.second, g.starts = second, 0
+  end
+  if second == g.second then g.starts = math.max(0, g.starts + starts) end
+end
+
 -- Takes a slot. `first` says that this is the call's first attempt, which occupies a place until it starts.
 local function reserve(g, now, slot, id, first)
   g.undo = string.format('%.0f %.0f %.0f', g.tat, g.part, g.last)
@@ -231,6 +246,7 @@ local function reserve(g, now, slot, id, first)
   step, g.part = advance(g, part, 1)
   g.tat = tat + step
   g.last, g.newest = slot, id
+  tally(g, slot, 1)
   g.dirty = true
   if first then
     call('ZADD', base .. 'slots', slot, id)
@@ -255,6 +271,8 @@ local function giveBack(g, slot, id)
   call('ZREM', base .. 'later', member)
   call('ZREM', base .. 'recalled', member)
   if g.longest > 0 then call('ZREM', base .. 'log', member) end
+  tally(g, slot, -1)
+  g.dirty = true
   if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end
   local tat, part, last = string.match(g.undo, '^(%d+) (%d+) (%d+)$')
   g.tat, g.part, g.last = tonumber(tat), tonumber(part), tonumber(last)
@@ -281,6 +299,7 @@ end
 
 local VOLATILE = {
   'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled',
+  'usage',
 }
 
 -- A bucket with work stays. `goes` is when its keys go by themselves, 0 for never.

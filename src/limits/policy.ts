@@ -1,4 +1,4 @@
-import type { Policy } from "../limits/options.js";
+import type { Policy } from "./options.js";
 
 /** The part of a limit that lives in the bucket's hash, flat, in the units of the scripts (µs). */
 export type StoredPolicy = Readonly<Record<string, string | number>>;
