@@ -1,5 +1,6 @@
 import { ClosedError, WaitExceededError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
+import { PERMIT_MAX_WAIT_MS } from "../limits/options.js";
 import { onAbort } from "../redis/abort.js";
 import { ServerClock } from "../redis/clock.js";
 import type { Context } from "../redis/context.js";
@@ -176,7 +177,7 @@ class Line {
   }
 
   #refuse(waiter: Waiter): void {
-    const { name, maxWaitMs = 0 } = this.#ref.limit;
+    const { name, maxWaitMs = PERMIT_MAX_WAIT_MS } = this.#ref.limit;
     waiter.fail(new WaitExceededError({ limit: name, maxWait: maxWaitMs }));
   }
 

@@ -208,6 +208,16 @@ export class Session {
     return `${this.prefix}:{${bucket}}:gate`;
   }
 
+  /** All buckets that were used within the last hour, with the time of their last use. */
+  get bucketsKey(): string {
+    return `${this.prefix}:buckets`;
+  }
+
+  /** The server's time in whole ms. */
+  milliseconds(): number {
+    return Math.round(this.clock.now() / 1000);
+  }
+
   get cluster(): boolean {
     return this.#redis !== undefined && isCluster(this.#redis);
   }
@@ -273,7 +283,7 @@ export class Session {
 
   #declareOnce(ref: BucketRef, commands: Connection): void {
     const announced = this.#declared.get(ref.bucket);
-    const now = Date.now();
+    const now = this.milliseconds();
     if (announced !== undefined && now - announced < ANNOUNCE_MS) return;
     if (this.#declared.size >= MOST_DECLARED) this.#declared.clear();
     this.#declared.set(ref.bucket, now);
@@ -281,7 +291,7 @@ export class Session {
       this.#declared.delete(ref.bucket);
       this.report.connection(error);
     };
-    commands.zadd(`${this.prefix}:buckets`, now, ref.bucket).catch(forget);
+    commands.zadd(this.bucketsKey, now, ref.bucket).catch(forget);
     if (announced === undefined) this.#declare(ref, commands).catch(forget);
   }
 
@@ -302,7 +312,7 @@ export class Session {
   /** Buckets that were used within the last hour or still hold calls. */
   async buckets(): Promise<string[]> {
     const commands = await this.commands();
-    return answered(commands.zrange(`${this.prefix}:buckets`, 0, "-1"), LONG_PATIENCE_MS);
+    return answered(commands.zrange(this.bucketsKey, 0, "-1"), LONG_PATIENCE_MS);
   }
 
   /** What closing has caused, such as cancellations, still reaches the server if it is there. */

@@ -18,6 +18,7 @@ export class Sweep {
   readonly #intervalMs: number;
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
+  #sweeping = false;
 
   constructor(context: Context, wake: (bucket: string) => void) {
     this.#context = context;
@@ -51,6 +52,8 @@ export class Sweep {
   }
 
   async #sweep(): Promise<void> {
+    if (this.#sweeping) return;
+    this.#sweeping = true;
     const { session, report } = this.#context;
     try {
       for (const bucket of await session.buckets()) {
@@ -58,8 +61,12 @@ export class Sweep {
         if (this.#stopped) return;
         if (ref !== undefined) await this.#look(ref);
       }
+      const commands = await session.commands();
+      await commands.zremrangebyscore(session.bucketsKey, "-inf", session.milliseconds() - FORGET_MS);
     } catch (error) {
       report.connection(error);
+    } finally {
+      this.#sweeping = false;
     }
   }
 
@@ -72,17 +79,10 @@ export class Sweep {
     const args = ["", interval, limit.keepResultsMs, expired];
     const reply = await session.run(ref, "recover", args, LONG_PATIENCE_MS);
     for (const dropped of list(reply[3])) notifyDropped(this.#context, ref, texts(dropped));
-    const waiting = number(reply[4]);
+    const [waiting, active] = [number(reply[4]), number(reply[5])];
     if (waiting > 0) this.#wake(ref.bucket);
-    const busy = waiting > 0 || number(reply[5]) > 0;
-    await this.#remember(ref.bucket, busy);
-  }
-
-  async #remember(bucket: string, busy: boolean): Promise<void> {
-    const { session } = this.#context;
+    if (waiting + active === 0) return;
     const commands = await session.commands();
-    const key = `${session.prefix}:buckets`;
-    if (busy) await commands.zadd(key, Date.now(), bucket);
-    else await commands.zremrangebyscore(key, "-inf", Date.now() - FORGET_MS);
+    await commands.zadd(session.bucketsKey, session.milliseconds(), ref.bucket);
   }
 }

@@ -41,8 +41,13 @@ test("a server that keeps what it is given is not warned of, nor is closing", as
   const { signal } = controller;
   const response = await desk.client.fetch(upstream.url, { signal });
   const ending = response.text().catch(() => {});
-  const running = desk.client.run(upstream.host, () => until(() => signal.aborted), {});
-  await until(async () => (await desk.client.limit(upstream.host).stats()).inFlight === 2);
+  let begun = false;
+  const running = desk.client.run(upstream.host, () => {
+    begun = true;
+    return until(() => signal.aborted);
+  });
+  // The place is taken before the function runs.
+  await until(async () => begun && (await desk.client.limit(upstream.host).stats()).inFlight === 2);
   await desk.client.close();
   // Both flights end after the client has closed.
   controller.abort();
