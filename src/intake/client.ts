@@ -28,7 +28,7 @@ export interface ClientOptions<L extends Limits = Limits> {
    *
    * @default "spillway"
    */
-  readonly prefix?: string;
+  readonly prefix?: string | undefined;
   /**
    * Whether this process also drains the buckets, as `createWorker` does. Without it a worker elsewhere must.
    *

@@ -31,7 +31,7 @@ export interface WorkerOptions<L extends Limits = Limits> {
    *
    * @default "spillway"
    */
-  readonly prefix?: string;
+  readonly prefix?: string | undefined;
   /**
    * Durable calls that this process carries at once, over all buckets. Must cover rate × latency. A positive integer.
    *

@@ -13,7 +13,7 @@ export const WORDED_DATE: RegExp = /^(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,? .*\
 const RFC_3339 = /^\d{4}-\d\d-\d\d[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:z|[+-]\d\d:?\d\d)$/i;
 
 /** A decimal number, or undefined. */
-export function readNumber(text: string | undefined): number | undefined {
+function readNumber(text: string | undefined): number | undefined {
   return text !== undefined && NUMBER.test(text) ? Number(text) : undefined;
 }
 
@@ -24,7 +24,7 @@ export function readCount(text: string | undefined): number | undefined {
 }
 
 /** Ms until a moment that is given as seconds, as a date, as an epoch time or as a duration; undefined for neither. */
-export function readUntil(text: string, time: number): number | undefined {
+function readUntil(text: string, time: number): number | undefined {
   const value = readNumber(text);
   if (value !== undefined) return untilNumber(value, time);
   if (WORDED_DATE.test(text)) return until(Date.parse(hasZone(text) ? text : `${text} GMT`), time);
