@@ -104,8 +104,6 @@ class Line {
 
   /** No more slots than calls: the newest goes back, since only that one is of use to others. */
   #trim(): void {
-    // It may be among those under way.
-    if (this.#underWay > 0) return;
     for (const { slot } of this.#slots.splice(this.#waiters.length).toReversed()) {
       returnSlot(this.#context, this.#ref, slot);
     }
