@@ -77,10 +77,14 @@ class Line {
         this.#leave(waiter);
         waiter.fail(signal?.reason ?? new ClosedError());
       };
+      if (signal?.aborted === true) {
+        returnSlot(this.#context, this.#ref, slot);
+        abort();
+        return;
+      }
+      if (signal !== undefined) stopListening = onAbort(signal, abort);
       this.#waiters.push(waiter);
       this.#hold([slot]);
-      if (signal?.aborted === true) abort();
-      else if (signal !== undefined) stopListening = onAbort(signal, abort);
     });
   }
 
@@ -99,7 +103,10 @@ class Line {
       const after = this.#slots.findLastIndex((other) => other.due <= due);
       this.#slots.splice(after + 1, 0, { slot, due, confirmed });
     }
-    this.#schedule();
+    const [next] = this.#slots;
+    // A slot that is now, of a call that found nothing waiting, needs no timer, which would take a millisecond.
+    if (next?.confirmed === true && next.due <= ServerClock.local()) this.#advance();
+    else this.#schedule();
   }
 
   /** No more slots than calls: the newest goes back, since only that one is of use to others. */

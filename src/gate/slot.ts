@@ -3,7 +3,7 @@ import type { BucketRef } from "../limits/define.js";
 import { ServerClock } from "../redis/clock.js";
 import type { Context } from "../redis/context.js";
 import { list, number, text } from "../redis/reply.js";
-import { LONG_PATIENCE_MS, PATIENCE_MS } from "../redis/session.js";
+import { LONG_PATIENCE_MS, PATIENCE_MS } from "../redis/answer.js";
 
 /** A time at which one start is allowed. */
 export interface Slot {
@@ -93,14 +93,29 @@ export function returnSlot({ session }: Context, ref: BucketRef, { id, at }: Slo
   session.run(ref, "reserve", ["", "return", "", 0, id, at], PATIENCE_MS).catch(() => {});
 }
 
+/** Undici and most servers keep an idle connection for about so long. */
+const WARM_MS = 4000;
+const MOST_WARM = 10_000;
+const warm = new WeakMap<Context, Map<string, number>>();
+
+/** An exchange has ended: the next request of this bucket will find a connection, and a server that is awake. */
+export function keepWarm(context: Context, { bucket }: BucketRef): void {
+  const times = warm.get(context) ?? new Map<string, number>();
+  if (times.size >= MOST_WARM) times.clear();
+  warm.set(context, times.set(bucket, performance.now()));
+}
+
 /**
  * Tells the gate of a start that turned out later than the limit allows, because a connection had to be made first or
- * the process was busy: later starts keep their distance from it.
+ * the process was busy: later starts keep their distance from it. A first request, which will take longer to arrive than
+ * those that follow, leaves all of the lateness to that.
  *
  * @param startedAt when the request went out, in µs of the server's clock.
  */
-export function reportStart({ session }: Context, ref: BucketRef, slot: Slot, startedAt: number): void {
-  const excess = Math.round(startedAt - slot.at - slot.lateness * OWN_SHARE);
+export function reportStart(context: Context, ref: BucketRef, slot: Slot, startedAt: number): void {
+  const isWarm = performance.now() - (warm.get(context)?.get(ref.bucket) ?? -Infinity) < WARM_MS;
+  const excess = Math.round(startedAt - slot.at - (isWarm ? slot.lateness * OWN_SHARE : 0));
   if (slot.lateness === 0 || excess <= 0) return;
-  session.run(ref, "late", ["", slot.id, slot.at, excess, slot.shifted], PATIENCE_MS).catch(() => {});
+  const args = ["", slot.id, slot.at, excess, slot.shifted];
+  context.session.run(ref, "late", args, PATIENCE_MS).catch(() => {});
 }

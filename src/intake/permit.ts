@@ -1,5 +1,5 @@
 import { awaitSlot } from "../gate/line.js";
-import { horizonOf, reportStart } from "../gate/slot.js";
+import { horizonOf, keepWarm, reportStart } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { PERMIT_MAX_WAIT_MS } from "../limits/options.js";
 import { admit } from "../queue/admit.js";
@@ -51,15 +51,22 @@ async function awaitTurn(context: Context, ref: BucketRef, signal: AbortSignal):
   const maxWaitMs = ref.limit.maxWaitMs ?? PERMIT_MAX_WAIT_MS;
   const until = performance.now() + maxWaitMs;
   const { id, grant } = await request(context, ref, { signal, maxWaitMs, until });
-  const release = grant.counted ? fly(context, ref, id) : (): void => {};
+  const land = grant.counted ? fly(context, ref, id) : (): void => {};
+  const release = (): void => {
+    keepWarm(context, ref);
+    land();
+  };
   try {
     const deadline = session.clock.now() + (until - performance.now()) * 1000;
     const slot = await awaitSlot(context, { ref, id, deadline, signal }, grant.slot);
     const started = (): void => reportStart(context, ref, slot, session.clock.now());
-    const answered = (response: FeedbackResponse): void => void heed(context, ref, response, slot.at);
+    const answered = (response: FeedbackResponse): void => {
+      keepWarm(context, ref);
+      void heed(context, ref, response, slot.at);
+    };
     return { counted: grant.counted, started, answered, release };
   } catch (error) {
-    release();
+    land();
     throw error;
   }
 }

@@ -3,7 +3,7 @@ import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { list, number, text, texts } from "../redis/reply.js";
-import { LONG_PATIENCE_MS, PATIENCE_MS, UnansweredError } from "../redis/session.js";
+import { LONG_PATIENCE_MS, PATIENCE_MS, UnansweredError } from "../redis/answer.js";
 import { sleep } from "../redis/sleep.js";
 import { notifyDropped } from "./dropped.js";
 import { outcomes } from "./outcome.js";

@@ -1,7 +1,7 @@
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { list, text, texts } from "../redis/reply.js";
-import { LONG_PATIENCE_MS } from "../redis/session.js";
+import { LONG_PATIENCE_MS } from "../redis/answer.js";
 import { sleep } from "../redis/sleep.js";
 import type { Answer, Failure } from "./outcome.js";
 import { tellWaiters } from "./waiters.js";

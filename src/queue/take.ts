@@ -2,7 +2,7 @@ import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { fields, list, number, text, texts } from "../redis/reply.js";
-import { LONG_PATIENCE_MS, PATIENCE_MS } from "../redis/session.js";
+import { LONG_PATIENCE_MS, PATIENCE_MS } from "../redis/answer.js";
 import { outcomes } from "./outcome.js";
 
 /** A call that a worker has taken, with the slot that was reserved for it. */

@@ -1,4 +1,7 @@
+import { InvalidLimitError } from "../errors.js";
+import { isRecord } from "../limits/check.js";
 import { Reporter } from "../observe/events.js";
+import { isForeignClient } from "./connect.js";
 import { Keeper } from "./keeper.js";
 import { Mailbox } from "./mailbox.js";
 import { Session, type SessionOptions } from "./session.js";
@@ -17,7 +20,7 @@ export function openContext(options: SessionOptions, leaseMs?: number): Context 
   const session = new Session(options, report);
   const keeper = new Keeper(session, leaseMs);
   const mailbox = new Mailbox(session);
-  session.onReconnect.push(() => keeper.renewAll());
+  session.notices.onReconnect.push(() => keeper.renewAll());
   session.declareAll().catch((error: unknown) => report.connection(error));
   const close = async (): Promise<void> => {
     keeper.close();
@@ -25,4 +28,22 @@ export function openContext(options: SessionOptions, leaseMs?: number): Context 
     await session.close();
   };
   return { session, keeper, mailbox, report, close };
+}
+
+/** @throws {InvalidLimitError} when an option that clients and workers share is wrong. */
+export function checkConnection(options: { limits: unknown; prefix?: string | undefined; redis?: unknown }): void {
+  const { limits, prefix, redis } = options;
+  if (typeof limits !== "object" || limits === null || !("match" in limits)) {
+    throw new InvalidLimitError("limits", "what defineLimits() returns", limits);
+  }
+  if (redis !== undefined && typeof redis !== "string" && !isRecord(redis)) {
+    throw new InvalidLimitError("redis", "a URL, ioredis options, or an ioredis client", redis);
+  }
+  if (isRecord(redis) && isForeignClient(redis)) {
+    const expected = "a URL, ioredis options, or a client of the ioredis 6 that spillway uses";
+    throw new InvalidLimitError("redis", expected, "a client of another ioredis");
+  }
+  if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
+    throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);
+  }
 }

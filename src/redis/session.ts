@@ -4,8 +4,10 @@ import { encodePolicy } from "../limits/policy.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import type { Reporter } from "../observe/events.js";
 import { ServerClock } from "./clock.js";
+import { answered, LONG_PATIENCE_MS, PATIENCE_MS } from "./answer.js";
 import { type Connection, hangUp, isCluster, isReady, open, type RedisOption, whenReady } from "./connect.js";
 import { locate } from "./locate.js";
+import { Notices } from "./notices.js";
 import { list, number } from "./reply.js";
 import { sleep } from "./sleep.js";
 import { loadScripts, runScript, runScriptBuffer, type ScriptName } from "./scripts.js";
@@ -16,13 +18,6 @@ export interface SessionOptions {
   readonly limits: Limits;
 }
 
-/** A reply did not come. Whether the server has done what was asked is not known. */
-export class UnansweredError extends RedisUnavailableError {}
-
-/** How long a caller waits for Redis before it is told that there is none. */
-export const PATIENCE_MS = 1000;
-/** Scripts of a worker may wait longer: nobody has been told anything yet. Bounds a connection that died silently. */
-export const LONG_PATIENCE_MS = 30_000;
 /** A bucket announces itself this often while it is used, so that workers which start later find it. */
 const ANNOUNCE_MS = 60_000;
 
@@ -31,9 +26,6 @@ const HOLD_MS = 1000;
 
 /** Forgetting that a bucket is declared costs one command; remembering all that ever were, memory without bound. */
 const MOST_DECLARED = 10_000;
-
-/** Replies by which a server says that it cannot work now; the script has not run. */
-const UNABLE = /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|OOM|MISCONF|NOREPLICAS|BUSY|NOAUTH|WRONGPASS)\b/;
 
 /**
  * What one process shares with Redis: a connection for commands, one to be notified and known to be alive by, the
@@ -46,24 +38,18 @@ export class Session {
   /** Name of this process as a channel (who is subscribed is alive) and as a list (its mailbox). */
   readonly address: string;
   readonly clock: ServerClock = new ServerClock();
-  /** Runs after the notification connection has come (back). */
-  onReconnect: (() => void)[] = [];
-  /** Receives the name of a bucket that wants to be looked at. */
-  onWake: ((bucket: string) => void) | undefined;
+  readonly notices: Notices;
   readonly report: Reporter;
 
   #redis: RedisOption | undefined;
   #opening: Promise<void>;
   #release: () => Promise<void> = async () => {};
   #commands: Connection | undefined;
-  #notices: Connection | undefined;
   #running = new Set<Promise<unknown>>();
   #declared = new Map<string, number>();
-  #subscribed = false;
   /** The server's clock is known, and it knows the scripts. */
   #fit = false;
   #preparing: Promise<void> | undefined;
-  #worker = false;
   /** The connection was lost and is not back yet; when it is, workers hold back until #heldUntil. */
   #lost = false;
   #heldUntil = 0;
@@ -77,6 +63,7 @@ export class Session {
     this.prefix = options.prefix ?? "spillway";
     this.address = `${this.prefix}:at:${this.id}`;
     this.report = report;
+    this.notices = new Notices(this.address, `${this.prefix}:wake`, report);
     this.#opening = this.#open(options.redis);
     // Whoever uses the session gets the error; until then it must not end the process.
     this.#opening.catch(() => {});
@@ -87,15 +74,11 @@ export class Session {
     this.#redis = located.redis;
     this.#release = located.release;
     if (this.#closed) return;
-    const onError = (error: Error): void => this.report.connection(error);
-    const commands = open(located.redis, onError);
+    const commands = open(located.redis, (error) => this.report.connection(error));
     this.#commands = commands;
     commands.on("ready", () => void this.#greet(commands));
     commands.on("close", () => (this.#lost = true));
-    this.#notices = open(located.redis, onError);
-    this.#notices.on("message", (_channel: string, bucket: string) => this.onWake?.(bucket));
-    this.#notices.on("close", () => (this.#subscribed = false));
-    this.#notices.on("ready", () => void this.#subscribe());
+    this.notices.open(located.redis);
   }
 
   /** Learns whether the server may be used at all, and makes the connection fit for calls. */
@@ -127,25 +110,6 @@ export class Session {
     this.#fit = true;
   }
 
-  async #subscribe(): Promise<void> {
-    try {
-      await this.#notices?.subscribe(this.address, ...(this.#worker ? [`${this.prefix}:wake`] : []));
-      this.#subscribed = true;
-      this.#notices?.emit("subscribed");
-      for (const listener of this.onReconnect) listener();
-    } catch (error) {
-      this.report.connection(error);
-    }
-  }
-
-  /** From now on this process hears of every bucket that needs a worker. */
-  async attend(onWake: (bucket: string) => void): Promise<void> {
-    this.onWake = onWake;
-    this.#worker = true;
-    await this.#opening;
-    if (this.#notices !== undefined && isReady(this.#notices)) await this.#subscribe();
-  }
-
   /** Opens a further connection, for a command that blocks. */
   async connection(): Promise<Connection> {
     await this.#opening;
@@ -171,22 +135,9 @@ export class Session {
 
   /** Waits until other processes can see that this one is alive. */
   async visible(patience: number = PATIENCE_MS): Promise<void> {
-    if (this.#subscribed) return;
-    await this.#opening;
-    const notices = this.#notices;
-    if (notices === undefined) throw new ClosedError();
-    const seen = await new Promise<boolean>((resolve) => {
-      const timer = setTimeout(() => done(false), patience);
-      const onSeen = (): void => done(true);
-      const done = (result: boolean): void => {
-        clearTimeout(timer);
-        notices.off("subscribed", onSeen);
-        resolve(result);
-      };
-      notices.on("subscribed", onSeen);
-      if (this.#subscribed) done(true);
-    });
-    if (!seen) throw new RedisUnavailableError(`Redis is not reachable (waited ${patience} ms)`);
+    if (this.#commands === undefined) await this.#opening;
+    if (this.#closed) throw new ClosedError();
+    await this.notices.visible(patience);
   }
 
   /**
@@ -333,35 +284,8 @@ export class Session {
     await this.#opening.catch(() => {});
     await this.#settled();
     this.#over = true;
-    for (const connection of [this.#commands, this.#notices]) if (connection !== undefined) hangUp(connection);
+    if (this.#commands !== undefined) hangUp(this.#commands);
+    this.notices.close();
     await this.#release();
   }
-}
-
-/** Bounds the wait for a reply, and tells a server that cannot from one that did not answer. */
-async function answered<T>(reply: Promise<T>, patience: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new UnansweredError(`Redis did not answer within ${patience} ms`)), patience);
-  });
-  try {
-    return await Promise.race([reply, timeout]);
-  } catch (error) {
-    throw translate(error);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-function translate(error: unknown): unknown {
-  if (!(error instanceof Error) || error instanceof RedisUnavailableError || error instanceof ClosedError) return error;
-  if (error.name === "ReplyError") {
-    if (!UNABLE.test(error.message)) return error;
-    return new RedisUnavailableError(`Redis cannot take calls now: ${error.message}`, { cause: error });
-  }
-  if (error.message.includes("enableOfflineQueue")) {
-    return new RedisUnavailableError("Redis is not reachable", { cause: error });
-  }
-  if (error instanceof TypeError) return error;
-  return new UnansweredError(`The connection to Redis was lost: ${error.message}`, { cause: error });
 }

@@ -1,7 +1,7 @@
 import type { Dispatcher } from "undici";
 import { MaybeSentError, RedisUnavailableError, SpillwayError } from "../errors.js";
 import { awaitSlot } from "../gate/line.js";
-import { reportStart, reserve, returnSlot, type Slot } from "../gate/slot.js";
+import { keepWarm, reportStart, reserve, returnSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { decodeRequest, isIdempotent, type StoredRequest } from "../queue/call.js";
 import { finish, requeue } from "../queue/finish.js";
@@ -105,7 +105,8 @@ async function sendWithRetries(
     progress.startedAt ??= clock.now();
     progress.inFlight = true;
     const started = (): void => reportStart(context, ref, held, clock.now());
-    const dispatcher = sending.dispatcher.compose(watching({ started }));
+    const ended = (): void => keepWarm(context, ref);
+    const dispatcher = sending.dispatcher.compose(watching({ started, ended }));
     const response = await attempt(request, headers, ref.limit, dispatcher, sending.giveUp);
     progress.inFlight = false;
     progress.made = number;

@@ -3,7 +3,7 @@ import { notifyDropped } from "../queue/dropped.js";
 import { outcomes } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
 import { list, number, texts } from "../redis/reply.js";
-import { LONG_PATIENCE_MS } from "../redis/session.js";
+import { LONG_PATIENCE_MS } from "../redis/answer.js";
 
 /** A bucket that was not used for so long, and is empty, is no longer looked at. */
 const FORGET_MS = 3_600_000;

@@ -1,17 +1,16 @@
 import { randomUUID } from "node:crypto";
 import { type EventEmitter, setMaxListeners } from "node:events";
 import { Agent, type Dispatcher } from "undici";
-import { InvalidLimitError } from "../errors.js";
-import { checkInteger, checkKeys, isRecord } from "../limits/check.js";
+import { checkInteger, checkKeys } from "../limits/check.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import type { SpillwayEvents } from "../observe/events.js";
 import type { Taken } from "../queue/take.js";
 import { onAbort } from "../redis/abort.js";
-import { isForeignClient, type RedisOption } from "../redis/connect.js";
-import { type Context, openContext } from "../redis/context.js";
+import type { RedisOption } from "../redis/connect.js";
+import { checkConnection, type Context, openContext } from "../redis/context.js";
 import { LEASE_MS } from "../redis/keeper.js";
-import { PATIENCE_MS } from "../redis/session.js";
+import { PATIENCE_MS } from "../redis/answer.js";
 import { sleep } from "../redis/sleep.js";
 import { deliver } from "./deliver.js";
 import { type Carrier, Drain } from "./drain.js";
@@ -86,24 +85,6 @@ export function createWorker<const L extends Limits>(options: WorkerOptions<L>):
   return startWorker(context, options, () => context.close());
 }
 
-/** @throws {InvalidLimitError} when an option that clients and workers share is wrong. */
-export function checkConnection(options: { limits: unknown; prefix?: string | undefined; redis?: unknown }): void {
-  const { limits, prefix, redis } = options;
-  if (typeof limits !== "object" || limits === null || !("match" in limits)) {
-    throw new InvalidLimitError("limits", "what defineLimits() returns", limits);
-  }
-  if (redis !== undefined && typeof redis !== "string" && !isRecord(redis)) {
-    throw new InvalidLimitError("redis", "a URL, ioredis options, or an ioredis client", redis);
-  }
-  if (isRecord(redis) && isForeignClient(redis)) {
-    const expected = "a URL, ioredis options, or a client of the ioredis 6 that spillway uses";
-    throw new InvalidLimitError("redis", expected, "a client of another ioredis");
-  }
-  if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
-    throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);
-  }
-}
-
 /** Starts a worker on connections that somebody else may share; `release` runs when it has closed. */
 export function startWorker(
   context: Context,
@@ -139,8 +120,8 @@ class RunningWorker implements Worker, Carrier {
     // p-retry listens once for each backoff.
     setMaxListeners(0, this.#closing.signal);
     this.#sweep = new Sweep(context, (bucket) => this.#wake(bucket));
-    context.session.onReconnect.push(() => this.#lookAround());
-    context.session.attend((bucket) => this.#wake(bucket)).catch((error: unknown) => context.report.connection(error));
+    context.session.notices.onReconnect.push(() => this.#lookAround());
+    context.session.notices.attend((bucket) => this.#wake(bucket));
   }
 
   get events(): EventEmitter<SpillwayEvents> {
