@@ -29,6 +29,12 @@ interface Call {
   readonly slot: Promise<Slot>;
 }
 
+/** A slot that is now is used at once; these can be missed. */
+function soon(desk: Desk, slots: readonly (Slot | undefined)[]): (Slot | undefined)[] {
+  const shift = desk.now + 5 * MS - (slots[0]?.at ?? 0);
+  return slots.map((slot) => slot && { ...slot, at: slot.at + shift });
+}
+
 /** One bucket, and the calls that wait for their start in it. */
 class Desk {
   readonly prefix: string = uniquePrefix();
@@ -186,7 +192,8 @@ describe("a slot that is missed", () => {
     const names = Array.from({ length: 15 }, (_, i) => String(i));
     const slots = await desk.slots(...names);
     let over = 0;
-    const starts = names.map((name, i) => desk.wait(name, slots[i]).slot);
+    const ahead = soon(desk, slots);
+    const starts = names.map((name, i) => desk.wait(name, ahead[i]).slot);
     // Whatever starts at all starts after this.
     blockEventLoop(120);
     over = desk.now;
@@ -381,7 +388,12 @@ describe("an error of Redis", () => {
     await spoil(desk);
     // Only the first of them can be missed.
     const { now } = desk;
-    const [a, b, c] = slots.map(({ id }, i) => ({ id, at: now + i * MS, lateness: i === 0 ? 10 * MS : 0, shifted: 0 }));
+    const [a, b, c] = slots.map(({ id }, i) => ({
+      id,
+      at: now + (i + 3) * MS,
+      lateness: i === 0 ? 10 * MS : 0,
+      shifted: 0,
+    }));
     const calls = [desk.wait("1", a), desk.wait("2", b), desk.wait("3", c)] as const;
     blockEventLoop(60);
     await expect(calls[2].slot).rejects.toThrow(/WRONGTYPE/);
@@ -393,7 +405,7 @@ describe("an error of Redis", () => {
     const desk = new Desk({ rate: "50/s", lateness: "10ms" });
     const [a] = await desk.slots("a");
     await spoil(desk);
-    const first = desk.wait("1", a);
+    const first = desk.wait("1", soon(desk, [a])[0]);
     setTimeout(() => first.leave(left), 50);
     blockEventLoop(100);
     await expect(first.slot).rejects.toBe(left);
@@ -418,7 +430,8 @@ describe("what is left behind", () => {
     },
     async "an abort while a slot is replaced"(desk, call) {
       const signal = AbortSignal.timeout(50);
-      const started = awaitSlot(desk.context, { ...call, signal }, await desk.reserve("1"));
+      const slot = await desk.reserve("1");
+      const started = awaitSlot(desk.context, { ...call, signal }, { ...slot, at: desk.now + 3 * MS });
       blockEventLoop(100);
       await expect(started).rejects.toThrow(/timeout/);
     },
@@ -431,7 +444,7 @@ describe("what is left behind", () => {
     async "an error"(desk, call) {
       const slot = await desk.reserve("1");
       await spoil(desk);
-      const started = awaitSlot(desk.context, call, slot);
+      const started = awaitSlot(desk.context, call, { ...slot, at: desk.now + 3 * MS });
       blockEventLoop(60);
       await expect(started).rejects.toThrow(/WRONGTYPE/);
     },
