@@ -24,7 +24,8 @@ beforeAll(async () => {
 });
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0)) await cleanup();
-  await admin.flushall();
+  const keys = await admin.keys("*");
+  if (keys.length > 0) await admin.unlink(...keys);
 });
 afterAll(async () => {
   admin.disconnect();

@@ -66,13 +66,5 @@ elseif op == 'clear' then
     if job[1] then dropped[#dropped + 1] = { 'cleared', unpack(discard(id, job[1], job[2], ARGV[4], duration)) } end
   end
 end
--- Whoever sleeps until the old slot must look again.
-giveTurn(g, '', now, 0)
-save(g)
-if call('LLEN', base .. 'wait') == 0 then
-  g = load(now)
-  expireWhenIdle(g, now)
-  save(g)
-end
-call('PUBLISH', prefix .. ':wake', bucket)
+announce(g, now)
 return { 'OK', micros(now), micros(till), dropped }

@@ -28,13 +28,5 @@ if refused and refused > g.slowAt then
   call('HSET', KEYS[1], 'slow', string.format('%.6f', g.share), 'slowAt', micros(now))
 end
 if learned ~= '' then call('HSET', KEYS[1], 'learned', learned, 'learnedUntil', micros(now + tonumber(ARGV[6]))) end
--- Whoever sleeps until the old slot must look again.
-giveTurn(g, '', now, 0)
-save(g)
-if call('LLEN', base .. 'wait') == 0 then
-  g = load(now)
-  expireWhenIdle(g, now)
-  save(g)
-end
-call('PUBLISH', prefix .. ':wake', bucket)
+announce(g, now)
 return { 'OK', micros(now), micros(g.pausedUntil > now and g.pausedUntil or 0), tostring(g.share) }

@@ -53,11 +53,5 @@ call('HSET', base .. 'result:' .. id, 'm', ARGV[8], 'b', ARGV[9])
 call('PEXPIRE', base .. 'result:' .. id, ARGV[7])
 -- One that failed unsent had its place until now; any other gave it up when it started.
 if target == 'failed' then call('ZREM', base .. 'slots', id) end
-if call('ZREM', base .. 'inflight', id) > 0 and call('LLEN', base .. 'wait') > 0 then
-  local g = load(now)
-  if g then
-    attend(g, now)
-    save(g)
-  end
-end
+if call('ZREM', base .. 'inflight', id) > 0 then vacated(now) end
 return { 'OK', micros(now), waiters(id) }

@@ -10,11 +10,5 @@
 local now = clock(ARGV[1])
 local removed = 0
 for i = 2, #ARGV do removed = removed + call('ZREM', base .. 'inflight', ARGV[i]) end
-if removed > 0 and call('LLEN', base .. 'wait') > 0 then
-  local g = load(now)
-  if g then
-    attend(g, now)
-    save(g)
-  end
-end
+if removed > 0 then vacated(now) end
 return { 'OK', micros(now) }

@@ -35,3 +35,24 @@ local function attend(g, now)
   if heard > 0 or g.cluster == '1' then return 1 end
   return 0
 end
+
+-- A flight has ended: whoever found the bucket full looks again.
+local function vacated(now)
+  if call('LLEN', base .. 'wait') == 0 then return end
+  local g = load(now)
+  if not g then return end
+  attend(g, now)
+  save(g)
+end
+
+-- The gate was changed: whoever sleeps until the old slot looks again.
+local function announce(g, now)
+  giveTurn(g, '', now, 0)
+  save(g)
+  if call('LLEN', base .. 'wait') == 0 then
+    local changed = load(now)
+    expireWhenIdle(changed, now)
+    save(changed)
+  end
+  call('PUBLISH', prefix .. ':wake', bucket)
+end
