@@ -29,12 +29,6 @@ interface Call {
   readonly slot: Promise<Slot>;
 }
 
-/** A slot that is now is used at once; these can be missed. */
-function soon(desk: Desk, slots: readonly (Slot | undefined)[]): (Slot | undefined)[] {
-  const shift = desk.now + 5 * MS - (slots[0]?.at ?? 0);
-  return slots.map((slot) => slot && { ...slot, at: slot.at + shift });
-}
-
 /** One bucket, and the calls that wait for their start in it. */
 class Desk {
   readonly prefix: string = uniquePrefix();
@@ -73,6 +67,12 @@ class Desk {
   /** Slots for these calls, in order. */
   async slots(...ids: readonly string[]): Promise<Slot[]> {
     return Promise.all(ids.map((id) => this.reserve(id)));
+  }
+
+  /** A slot that is now is used at once; these come a little later, and can be missed. */
+  async missable(...ids: readonly string[]): Promise<Slot[]> {
+    await this.pause(40);
+    return this.slots(...ids);
   }
 
   /** When it ends. */
@@ -190,10 +190,9 @@ describe("a slot that is missed", () => {
   test("is given up for another one, and nobody is overtaken", async () => {
     const desk = new Desk({ rate: { limit: 5, per: "100ms" }, lateness: "10ms" });
     const names = Array.from({ length: 15 }, (_, i) => String(i));
-    const slots = await desk.slots(...names);
+    const slots = await desk.missable(...names);
     let over = 0;
-    const ahead = soon(desk, slots);
-    const starts = names.map((name, i) => desk.wait(name, ahead[i]).slot);
+    const starts = names.map((name, i) => desk.wait(name, slots[i]).slot);
     // Whatever starts at all starts after this.
     blockEventLoop(120);
     over = desk.now;
@@ -217,7 +216,7 @@ describe("a slot that is missed", () => {
 
   test("is used, however late, when the limit asks for the exact average rate", async () => {
     const desk = new Desk({ rate: "1000/s", lateness: 0 });
-    const [a] = await desk.slots("a");
+    const [a] = await desk.missable("a");
     const call = desk.wait("1", a);
     blockEventLoop(60);
     expect(await call.slot).toEqual(a);
@@ -225,7 +224,7 @@ describe("a slot that is missed", () => {
 
   test("is replaced by a slot that comes before those reserved later, for the first call", async () => {
     const desk = new Desk({ rate: "50/s", lateness: "10ms" });
-    const [a] = await desk.slots("a");
+    const [a] = await desk.missable("a");
     const calls = [desk.wait("1", a)];
     blockEventLoop(60);
     // Asked after the gate has been asked for another slot: the call that joins here comes second in both lines.
@@ -272,7 +271,7 @@ describe("a call that leaves", () => {
 
   test("while its slot is being replaced gives back the other one", async () => {
     const desk = new Desk({ rate: "1/m", lateness: "10ms" });
-    const [a] = await desk.slots("a");
+    const [a] = await desk.missable("a");
     const call = desk.wait("1", a);
     // Due after the line's own timer, and like that one when the block ends: the reply cannot be here yet.
     setTimeout(() => call.leave(left), 50);
@@ -285,7 +284,7 @@ describe("a call that leaves", () => {
 
   test("gives back the newest of the slots, although that one was still on its way", async () => {
     const desk = new Desk({ rate: "2/m", lateness: "10ms" });
-    const [a, b] = await desk.slots("a", "b");
+    const [a, b] = await desk.missable("a", "b");
     const first = desk.wait("1", a);
     const second = desk.wait("2", b);
     setTimeout(() => first.leave(left), 50);
@@ -403,9 +402,9 @@ describe("an error of Redis", () => {
 
   test("while the slot of a call that has left is replaced fails nobody", async () => {
     const desk = new Desk({ rate: "50/s", lateness: "10ms" });
-    const [a] = await desk.slots("a");
+    const [a] = await desk.missable("a");
     await spoil(desk);
-    const first = desk.wait("1", soon(desk, [a])[0]);
+    const first = desk.wait("1", a);
     setTimeout(() => first.leave(left), 50);
     blockEventLoop(100);
     await expect(first.slot).rejects.toBe(left);
