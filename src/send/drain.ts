@@ -5,7 +5,7 @@ import type { BucketRef } from "../limits/define.js";
 import { notifyDropped } from "../queue/dropped.js";
 import { type Taken, take } from "../queue/take.js";
 import type { Context } from "../redis/context.js";
-import { sleep } from "../redis/sleep.js";
+import { later, sleep } from "../redis/sleep.js";
 
 /** Most calls that one script takes: more would start late, one behind the other. */
 const BATCH = 16;
@@ -35,7 +35,7 @@ export class Drain {
   readonly #carrier: Carrier;
   #running: Promise<void> | undefined;
   #again = false;
-  #timer: NodeJS.Timeout | undefined;
+  #stopTimer = (): void => {};
 
   constructor(carrier: Carrier, ref: BucketRef) {
     this.#carrier = carrier;
@@ -44,7 +44,7 @@ export class Drain {
 
   /** Looks at the bucket now, or as soon as the look that is under way has ended. */
   wake(): void {
-    clearTimeout(this.#timer);
+    this.#stopTimer();
     this.#again = true;
     this.#running ??= this.#run().finally(() => {
       this.#running = undefined;
@@ -54,7 +54,7 @@ export class Drain {
   }
 
   stop(): void {
-    clearTimeout(this.#timer);
+    this.#stopTimer();
   }
 
   /** Ends after the script that is under way, and passes the turn on, if this worker has it. */
@@ -69,7 +69,7 @@ export class Drain {
     while (this.#again && !this.#carrier.closing.aborted) {
       this.#again = false;
       // Woken while it looked, it looks twice; what the first look has planned is no longer of interest.
-      clearTimeout(this.#timer);
+      this.#stopTimer();
       try {
         await this.#look();
       } catch (error) {
@@ -106,7 +106,6 @@ export class Drain {
   #wakeAt(at: number): void {
     if (this.#carrier.closing.aborted) return;
     const { clock } = this.#carrier.context.session;
-    const delay = Math.min(Math.max(0, (at - clock.now()) / 1000), 2 ** 31 - 1);
-    this.#timer = setTimeout(() => this.wake(), delay);
+    this.#stopTimer = later((at - clock.now()) / 1000, () => this.wake());
   }
 }

@@ -99,8 +99,8 @@ class RunningWorker implements Worker, Carrier {
   readonly token: string = randomUUID();
   readonly #concurrency: number;
   readonly #closeTimeoutMs: number;
-  readonly #agent: Agent | undefined;
   readonly #dispatcher: Dispatcher;
+  readonly #ownsDispatcher: boolean;
   readonly #closing = new AbortController();
   readonly #giveUp = new AbortController();
   readonly #drains = new Map<string, Drain>();
@@ -115,8 +115,8 @@ class RunningWorker implements Worker, Carrier {
     this.#release = release;
     this.#concurrency = checkInteger(options.concurrency ?? 1000, "concurrency");
     this.#closeTimeoutMs = parseDuration(options.closeTimeout ?? "30s", "closeTimeout");
-    this.#agent = options.dispatcher === undefined ? new Agent() : undefined;
-    this.#dispatcher = options.dispatcher ?? this.#agent ?? new Agent();
+    this.#dispatcher = options.dispatcher ?? new Agent();
+    this.#ownsDispatcher = options.dispatcher === undefined;
     // p-retry listens once for each backoff.
     setMaxListeners(0, this.#closing.signal);
     this.#sweep = new Sweep(context, (bucket) => this.#wake(bucket));
@@ -214,7 +214,7 @@ class RunningWorker implements Worker, Carrier {
     const timer = setTimeout(() => this.#giveUp.abort(), this.#closeTimeoutMs);
     await Promise.race([this.#settled(), this.#givenUp()]);
     clearTimeout(timer);
-    await this.#agent?.destroy();
+    if (this.#ownsDispatcher) await this.#dispatcher.destroy();
     await this.#release();
   }
 

@@ -16,7 +16,7 @@
 -- Reply    { state, now, look again at (µs, 0 = when woken), { calls… }, { dropped… }, lateness in µs, moved in all in µs, concurrency }
 --          or { 'LATE', now } or { 'UNDECLARED' }
 --          state: 'more' (ask again) · 'wait' · 'empty' · 'full' (concurrency)
---          call: { id, slot, 'permit', client, admitted at in ms, latest start }
+--          call: { id, slot, 'permit', client }
 --             or { id, slot, 'request', BullMQ's job hash as a flat list }
 --          dropped: { why, id, client, waiting processes… }
 -- O(rules · log log-size) per call
@@ -40,12 +40,11 @@ end
 call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', micros(now))
 
 -- nil when BullMQ does not hand out the call: its queue is paused, or full, by hand (a dashboard).
-local function take(id, slot, kind, client, deadline, comesBack)
+local function take(id, slot, kind, client, comesBack)
   if kind == 'permit' then
     call('RPOP', base .. 'wait')
-    local admitted = call('HGET', base .. id, 'timestamp')
     call('DEL', base .. id)
-    return { id, micros(slot), 'permit', client, admitted, deadline }
+    return { id, micros(slot), 'permit', client }
   end
   local job = moveToActive({
     base .. 'wait', base .. 'active', base .. 'prioritized', base .. 'events', base .. 'stalled', base .. 'limiter',
@@ -86,7 +85,7 @@ for scan = 1, SCANS do
       if g.overrideUntil > now then again = math.min(again, g.overrideUntil) end
       break
     end
-    local taken = take(id, slot, kind, client, deadline, job[4] == '1')
+    local taken = take(id, slot, kind, client, job[4] == '1')
     if not taken then
       state = 'full'
       break
