@@ -12,6 +12,7 @@ export type SpillwayErrorCode =
   | "ERR_INVALID_CALL"
   | "ERR_CANCELLED"
   | "ERR_CLOSED"
+  | "ERR_DUPLICATE"
   | "ERR_UNKNOWN_CALL";
 
 /**
@@ -73,6 +74,19 @@ export class UnknownHostError extends SpillwayError {
   constructor(host: string) {
     super(`No limit matches host "${host}": add it to defineLimits, or "*" to allow any host`);
     this.host = host;
+  }
+}
+
+/** A call with the same `dedupe` key waits already, and this one was not to join it. */
+export class DuplicateError extends SpillwayError {
+  readonly code = "ERR_DUPLICATE";
+  readonly limit: string;
+  /** Id of the ticket of the call that waits. */
+  readonly id: string;
+  constructor(details: { limit: string; id: string }) {
+    super(`A call with the same dedupe key waits in limit "${details.limit}" already`);
+    this.limit = details.limit;
+    this.id = details.id;
   }
 }
 

@@ -8,6 +8,7 @@ import {
   type LimitOptions,
   type Limits,
   type RedisOption,
+  type RateObject,
 } from "../index.js";
 import { type RunArguments, UsageError } from "./arguments.js";
 
@@ -73,29 +74,44 @@ function roomFor(rate: LimitOptions["rate"]): number {
 
 /** A validated limit as the options that define it, with what the command line says instead. */
 function toOptions(limit: Limit, given: RunArguments): LimitOptions {
-  const { name: _name, latenessMs, maxWaitMs, timeoutMs, retry, keepResultsMs, rate, rules, ...same } = limit;
-  const { minBackoffMs, maxBackoffMs, ...retryRest } = retry;
-  const per = (one: { limit: number; perMs: number }): { limit: number; per: number } => ({
-    limit: one.limit,
-    per: one.perMs,
+  const {
+    name: _name,
+    latenessMs,
+    maxWaitMs,
+    timeoutMs,
+    retry,
+    redeliver,
+    keepResultsMs,
+    rate,
+    rules,
+    ...same
+  } = limit;
+  const { minBackoffMs, maxBackoffMs, afterRefusal, ...retryRest } = retry;
+  const per = ({ limit: count, perMs, counts }: Limit["rate"]): RateObject => ({
+    limit: count,
+    per: perMs,
+    ...(counts !== undefined && { counts }),
   });
-  const { concurrency, key, headers, feedback, ...defined } = same;
+  const { concurrency, key, headers, feedback, cost, ...defined } = same;
+  const attempts = given.retries === undefined ? retry.attempts : given.retries + 1;
   return {
     ...defined,
     rate: per(rate),
     rules: rules.map(per),
     lateness: latenessMs,
     timeout: given.timeout ?? timeoutMs,
-    retry: {
-      ...retryRest,
-      minBackoff: minBackoffMs,
-      maxBackoff: maxBackoffMs,
-      attempts: given.retries === undefined ? retry.attempts : given.retries + 1,
-    },
+    retry:
+      (afterRefusal || attempts > 1) && given.retries !== 0
+        ? { ...retryRest, minBackoff: minBackoffMs, maxBackoff: maxBackoffMs, attempts }
+        : false,
     keepResults: given.name === undefined ? keepResultsMs : Math.max(keepResultsMs, KEEP_NAMED_MS),
     ...(concurrency !== undefined && { concurrency }),
     ...(maxWaitMs !== undefined && { maxWait: maxWaitMs }),
     ...(key !== undefined && { key }),
+    ...(cost !== undefined && { cost }),
+    ...(redeliver !== undefined && {
+      redeliver: { attempts: redeliver.attempts, backoff: redeliver.backoffMs, maxAge: redeliver.maxAgeMs },
+    }),
     ...(feedback !== undefined && { feedback }),
     ...(headers !== undefined && { headers }),
   };

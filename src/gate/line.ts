@@ -20,12 +20,15 @@ export interface Waiting {
   readonly id: string;
   /** Latest useful start, in µs of the server's clock. */
   readonly deadline?: number | undefined;
+  /** The wait that ends there, for the error. */
+  readonly maxWaitMs?: number | undefined;
   /** Ends the wait; a slot is given back. */
   readonly signal?: AbortSignal | undefined;
 }
 
 interface Waiter {
   readonly deadline: number | undefined;
+  readonly maxWaitMs: number | undefined;
   start(slot: Slot): void;
   fail(error: unknown): void;
 }
@@ -61,7 +64,7 @@ class Line {
     this.#onEmpty = onEmpty;
   }
 
-  join({ deadline, signal }: Waiting, slot: Slot): Promise<Slot> {
+  join({ deadline, maxWaitMs, signal }: Waiting, slot: Slot): Promise<Slot> {
     return new Promise((resolve, reject) => {
       let stopListening = (): void => {};
       const end = (settle: () => void): void => {
@@ -70,6 +73,7 @@ class Line {
       };
       const waiter: Waiter = {
         deadline,
+        maxWaitMs,
         start: (given) => end(() => resolve(given)),
         fail: (error) => end(() => reject(error)),
       };
@@ -183,7 +187,7 @@ class Line {
 
   #refuse(waiter: Waiter): void {
     const { name, maxWaitMs = PERMIT_MAX_WAIT_MS } = this.#ref.limit;
-    waiter.fail(new WaitExceededError({ limit: name, maxWait: maxWaitMs }));
+    waiter.fail(new WaitExceededError({ limit: name, maxWait: waiter.maxWaitMs ?? maxWaitMs }));
   }
 
   #exchange(mode: "next" | "confirm", held: readonly Slot[]): void {

@@ -15,11 +15,13 @@ export interface Slot {
   readonly lateness: number;
   /** How far the schedule of the bucket had moved in all when this slot was reserved, in µs. */
   readonly shifted: number;
+  /** What the call was taken to cost. */
+  readonly cost: number;
 }
 
 /** Reads a slot from three fields of a reply. */
-export function readSlot(id: string, at: unknown, lateness: unknown, shifted: unknown): Slot {
-  return { id, at: number(at), lateness: number(lateness), shifted: number(shifted) };
+export function readSlot(id: string, cost: number, at: unknown, lateness: unknown, shifted: unknown): Slot {
+  return { id, cost, at: number(at), lateness: number(lateness), shifted: number(shifted) };
 }
 
 /**
@@ -54,13 +56,18 @@ export function isLate({ lateness }: Slot, due: number): boolean {
  * @param deadline latest useful start, in µs of the server's clock.
  * @throws {WaitExceededError} when the slot would lie behind the deadline.
  */
-export async function reserve(context: Context, ref: BucketRef, id: string, deadline?: number): Promise<Slot> {
-  const args = ["", "next", deadline ?? "", leadOf(context), id, ""];
+export async function reserve(
+  context: Context,
+  ref: BucketRef,
+  { id, cost }: Pick<Slot, "id" | "cost">,
+  deadline?: number,
+): Promise<Slot> {
+  const args = ["", "next", deadline ?? "", leadOf(context), id, "", cost];
   const reply = await context.session.run(ref, "reserve", args, LONG_PATIENCE_MS);
   if (text(reply[0]) === "EXPIRED") {
     throw new WaitExceededError({ limit: ref.limit.name, maxWait: ref.limit.maxWaitMs ?? 0 });
   }
-  return readSlots(reply, [id])[0] ?? missing();
+  return readSlots(reply, [{ id, cost }])[0] ?? missing();
 }
 
 /**
@@ -73,24 +80,41 @@ export async function exchange(
   mode: "next" | "confirm",
   held: readonly Slot[],
 ): Promise<Slot[]> {
-  const args = ["", mode, "", leadOf(context), ...held.flatMap(({ id, at }) => [id, at])];
+  const args = ["", mode, "", leadOf(context), ...held.flatMap(({ id, at, cost }) => [id, at, cost])];
   const reply = await context.session.run(ref, "reserve", args, LONG_PATIENCE_MS);
-  return readSlots(
-    reply,
-    held.map(({ id }) => id),
-  );
+  return readSlots(reply, held);
 }
 
-const readSlots = (reply: readonly unknown[], ids: readonly string[]): Slot[] =>
-  list(reply[2]).map((at, i) => readSlot(ids[i] ?? "", at, reply[3], reply[4]));
+const readSlots = (reply: readonly unknown[], calls: readonly Pick<Slot, "id" | "cost">[]): Slot[] =>
+  calls.map(({ id, cost }, i) => readSlot(id, cost, list(reply[2])[i], reply[3], reply[4]));
 
 function missing(): never {
   throw new TypeError("Expected a slot in the reply of a script");
 }
 
 /** Gives back a slot that will not be used. Losing it only costs its time. */
-export function returnSlot({ session }: Context, ref: BucketRef, { id, at }: Slot): void {
-  session.run(ref, "reserve", ["", "return", "", 0, id, at], PATIENCE_MS).catch(() => {});
+export function returnSlot({ session }: Context, ref: BucketRef, { id, at, cost }: Slot): void {
+  session.run(ref, "reserve", ["", "return", "", 0, id, at, cost], PATIENCE_MS).catch(() => {});
+}
+
+/** Takes one retry out of the budget of the bucket; false when none is left. */
+export async function spendRetry({ session, report }: Context, ref: BucketRef): Promise<boolean> {
+  try {
+    const reply = await session.run(ref, "budget", ["", ref.limit.retry.budget], LONG_PATIENCE_MS);
+    return number(reply[2]) === 1;
+  } catch (error) {
+    // An outage of Redis is no reason to give up a call: it waits for its slot anyway.
+    report.connection(error);
+    return true;
+  }
+}
+
+/** Corrects what a call was taken to cost, when it is known what it did cost. */
+export function settleCost({ session, report }: Context, ref: BucketRef, slot: Slot, cost: number): void {
+  const actual = Math.ceil(cost);
+  if (actual === slot.cost) return;
+  const args = ["", slot.id, slot.at, slot.cost, actual];
+  session.run(ref, "settle", args, LONG_PATIENCE_MS).catch((error: unknown) => report.connection(error));
 }
 
 /** Undici and most servers keep an idle connection for about so long. */

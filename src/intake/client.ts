@@ -5,11 +5,13 @@ import type { LimitName, Limits } from "../limits/define.js";
 import type { SpillwayEvents } from "../observe/events.js";
 import { type CallInit } from "../queue/call.js";
 import { parseTicketId } from "../queue/ids.js";
+import { type CallTerms, checkActualCost, readTerms } from "../queue/terms.js";
 import type { RedisOption } from "../redis/connect.js";
 import { checkConnection, type Context, openContext } from "../redis/context.js";
+import type { FeedbackResponse } from "../send/feedback/read.js";
 import { startWorker, type Worker } from "../send/worker.js";
 import { type CallInput, enqueue, type EnqueuedMany, enqueueMany, type EnqueueManyOptions } from "./enqueue.js";
-import { throttledFetch } from "./fetch.js";
+import { throttledFetch, type ThrottledFetch } from "./fetch.js";
 import { BucketHandle, type LimitHandle } from "./handle.js";
 import { acquire } from "./permit.js";
 import { PendingTicket, type Ticket } from "./ticket.js";
@@ -37,11 +39,21 @@ export interface ClientOptions<L extends Limits = Limits> {
   readonly worker?: boolean;
 }
 
-export interface RunOptions {
+export interface RunOptions extends CallTerms {
   /** Ends the wait and frees the place in the queue; passed on to the function. */
   readonly signal?: AbortSignal;
   /** Which bucket of a limit with `key`, or which host of one with a wildcard. */
   readonly key?: string;
+}
+
+/** What a function that {@link Client.run} calls may use. */
+export interface RunContext {
+  /** That of the options. */
+  readonly signal: AbortSignal | undefined;
+  /** Tells what the server has answered (a `Response`, or `{ status, headers: { get } }`), so that its limits are heard. */
+  report(response: FeedbackResponse): void;
+  /** Tells what the call has cost in fact: a number from 0 on. */
+  settle(cost: number): void;
 }
 
 /** The doors through which calls come in. */
@@ -53,7 +65,7 @@ export interface Client<L extends Limits = Limits> extends AsyncDisposable {
    * @throws {UnknownHostError} when no limit covers the host; {QueueFullError}, {BlockedError}, {WaitExceededError},
    *   {RedisUnavailableError} before anything was sent; and whatever fetch throws.
    */
-  readonly fetch: typeof globalThis.fetch;
+  readonly fetch: ThrottledFetch;
   /** What happens inside. */
   readonly events: EventEmitter<SpillwayEvents>;
   /**
@@ -61,11 +73,7 @@ export interface Client<L extends Limits = Limits> extends AsyncDisposable {
    *
    * @throws as {@link Client.fetch}, and whatever the function throws.
    */
-  run<T>(
-    limit: LimitName<L>,
-    call: (context: { readonly signal: AbortSignal | undefined }) => T,
-    options?: RunOptions,
-  ): Promise<Awaited<T>>;
+  run<T>(limit: LimitName<L>, call: (context: RunContext) => T, options?: RunOptions): Promise<Awaited<T>>;
   /**
    * Stores a request to be sent by a worker. It survives the death of this process and of the worker.
    *
@@ -104,7 +112,7 @@ export function createClient<const L extends Limits>(options: ClientOptions<L>):
 }
 
 export class OpenClient<L extends Limits> implements Client<L> {
-  readonly fetch: typeof globalThis.fetch;
+  readonly fetch: ThrottledFetch;
   readonly context: Context;
   readonly #worker: Worker | undefined;
   readonly #closing = new AbortController();
@@ -130,13 +138,16 @@ export class OpenClient<L extends Limits> implements Client<L> {
 
   async run<T>(
     limit: string,
-    call: (context: { readonly signal: AbortSignal | undefined }) => T,
-    { signal, key }: RunOptions = {},
+    call: (context: RunContext) => T,
+    { signal, key, ...wished }: RunOptions = {},
   ): Promise<Awaited<T>> {
     const ref = this.context.session.limits.resolve(limit, key);
-    const permit = await acquire(this.context, ref, { signal, closing: this.closing });
+    const { cost } = ref.limit;
+    const terms = readTerms(wished, typeof cost === "number" ? cost : 1);
+    const permit = await acquire(this.context, ref, { terms, signal, closing: this.closing });
+    const settle = (actual: number): void => permit.settle(checkActualCost(actual));
     try {
-      return await call({ signal });
+      return await call({ signal, report: (response) => permit.answered(response), settle });
     } finally {
       permit.release();
     }

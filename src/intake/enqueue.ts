@@ -2,8 +2,11 @@ import { InvalidCallError, QueueFullError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { admit } from "../queue/admit.js";
 import { type CallInit, encodeRequest, readHeaders } from "../queue/call.js";
+import { IDEMPOTENT_METHODS } from "../limits/retry.js";
 import { newId, ownId } from "../queue/ids.js";
+import { readDedupe, readTerms, type Terms } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
+import { usualCost } from "./cost.js";
 import { PendingTicket, type Ticket } from "./ticket.js";
 
 /** One call of `enqueueMany`. */
@@ -35,6 +38,7 @@ interface Prepared {
   readonly ref: BucketRef;
   readonly id: string;
   readonly data: string;
+  readonly terms: Terms;
 }
 
 /** Most calls that one script adds: Redis serves nobody else meanwhile. */
@@ -44,9 +48,17 @@ const CHUNK = 500;
 async function prepare(context: Context, input: CallInput): Promise<Prepared> {
   const headers = readHeaders(input.headers);
   const ref = context.session.limits.match(input.url, { method: input.method?.toUpperCase(), headers });
-  const request = await encodeRequest(new URL(input.url), input, headers, ref.limit.maxRequestBytes);
   const id = input.id === undefined ? newId() : ownId(input.id);
-  return { input, ref, id, data: JSON.stringify(request) };
+  const url = new URL(input.url);
+  const method = input.method?.toUpperCase() ?? "GET";
+  if (ref.limit.idempotency && !IDEMPOTENT_METHODS.includes(method) && !headers.has("idempotency-key")) {
+    headers.set("idempotency-key", input.id ?? id);
+  }
+  const request = await encodeRequest(url, input, headers, ref.limit.maxRequestBytes);
+  const body = request.encoding === undefined ? request.body : undefined;
+  const terms = readTerms(input, usualCost(ref.limit, { url, method, headers, body }));
+  const dedupe = readDedupe(input.dedupe);
+  return { input, ref, id, data: JSON.stringify(request), terms: { ...terms, dedupe } };
 }
 
 /** The tickets of what was accepted: the first so many calls. */
@@ -67,7 +79,8 @@ async function add(
   const step = added > 1 ? (lastAt - firstAt) / (added - 1) : 0;
   let at = firstAt;
   return calls.slice(0, count).map(({ id }, i) => {
-    if (known.has(i)) return new PendingTicket(context, ref, id, closing);
+    const before = known.get(i);
+    if (before !== undefined) return new PendingTicket(context, ref, before, closing);
     const expectedAt = new Date(at / 1000);
     at += step;
     return new PendingTicket(context, ref, id, closing, expectedAt);

@@ -1,6 +1,8 @@
 import { getGlobalDispatcher } from "undici";
 import type { Context } from "../redis/context.js";
 import { watching } from "../send/exchange.js";
+import { type CallTerms, readTerms } from "../queue/terms.js";
+import { usualCost } from "./cost.js";
 import { acquire, type Permit } from "./permit.js";
 
 /** The part of a dispatcher that `fetch` uses, of whatever version of undici that fetch is. */
@@ -10,11 +12,22 @@ interface Dispatches {
   readonly isMockActive?: boolean;
 }
 
+/** {@link CallTerms} in the init of fetch, whose own `priority` knows "auto" in place of "normal". */
+export interface FetchTerms extends Omit<CallTerms, "priority"> {
+  readonly priority?: CallTerms["priority"] | "auto";
+}
+
+/** `fetch`, whose init may say besides how the call waits. */
+export type ThrottledFetch = (
+  input: Parameters<typeof globalThis.fetch>[0],
+  init?: Omit<RequestInit, "priority"> & FetchTerms,
+) => Promise<Response>;
+
 /**
  * `fetch` that waits its turn: a permit waits in the FIFO of the URL's bucket, and when its slot comes the request is
  * sent from this process. URL, headers and bodies never reach Redis.
  */
-export function throttledFetch(context: Context, closing: AbortSignal): typeof globalThis.fetch {
+export function throttledFetch(context: Context, closing: AbortSignal): ThrottledFetch {
   // The fetch of now: whoever puts this one into its place must not make it call itself.
   const { fetch } = globalThis;
   // Node compiles its fetch when it is first used, which would make the first start late.
@@ -27,7 +40,14 @@ export function throttledFetch(context: Context, closing: AbortSignal): typeof g
     const ref = context.session.limits.match(url, { method, headers });
     // `null` in an init takes away the signal of its Request.
     const signal = init?.signal === undefined ? request?.signal : (init.signal ?? undefined);
-    return send(fetch, input, init, await acquire(context, ref, { signal, closing }));
+    const { priority, cost, maxWait }: FetchTerms = init ?? {};
+    const wished = { priority: priority === "auto" ? "normal" : priority, cost, maxWait };
+    const body = typeof init?.body === "string" ? init.body : undefined;
+    const terms = readTerms(
+      wished,
+      usualCost(ref.limit, { url: new URL(url), method: method ?? "GET", headers, body }),
+    );
+    return send(fetch, input, init, await acquire(context, ref, { terms, signal, closing }));
   };
 }
 

@@ -1,6 +1,8 @@
 import type { Dispatcher } from "undici";
 import { watching } from "../send/exchange.js";
+import { readTerms } from "../queue/terms.js";
 import { type Client, OpenClient } from "./client.js";
+import { usualCost } from "./cost.js";
 import { acquire } from "./permit.js";
 
 /**
@@ -17,9 +19,11 @@ export function throttle(client: Client): Dispatcher.DispatcherComposeIntercepto
     const send = async (): Promise<void> => {
       const { method } = options;
       const url = new URL(options.path, options.origin);
-      const ref = context.session.limits.match(url, { method, headers: headersOf(options.headers) });
+      const headers = headersOf(options.headers);
+      const ref = context.session.limits.match(url, { method, headers });
       const signal = "signal" in options && options.signal instanceof AbortSignal ? options.signal : undefined;
-      const permit = await acquire(context, ref, { signal, closing });
+      const terms = readTerms({}, usualCost(ref.limit, { url, method, headers, body: undefined }));
+      const permit = await acquire(context, ref, { terms, signal, closing });
       try {
         watching({ started: () => permit.started(), ended: () => permit.release() })(dispatch)(options, handler);
       } catch (error) {

@@ -1,9 +1,10 @@
 import { awaitSlot } from "../gate/line.js";
-import { horizonOf, keepWarm, reportStart } from "../gate/slot.js";
+import { horizonOf, keepWarm, reportStart, settleCost } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { PERMIT_MAX_WAIT_MS } from "../limits/options.js";
 import { admit } from "../queue/admit.js";
 import { newId } from "../queue/ids.js";
+import type { Terms } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
 import type { FeedbackResponse } from "../send/feedback/read.js";
 import { heed } from "../send/heed.js";
@@ -11,6 +12,7 @@ import { fly, type Grant } from "./flight.js";
 import { either, openInbox, type Wait, waitInQueue } from "./wait.js";
 
 interface PermitOptions {
+  readonly terms: Terms;
   readonly signal?: AbortSignal | undefined;
   /** Ends the wait when the client is closed. */
   readonly closing: AbortSignal;
@@ -24,6 +26,8 @@ export interface Permit {
   started(): void;
   /** The server has answered: what it says holds for all processes. */
   answered(response: FeedbackResponse): void;
+  /** What the call has cost in fact. */
+  settle(cost: number): void;
   /** The flight is over: makes room where the limit has a `concurrency`. */
   release(): void;
 }
@@ -37,20 +41,20 @@ export interface Permit {
 export async function acquire(context: Context, ref: BucketRef, options: PermitOptions): Promise<Permit> {
   const { signal, release } = either(options.signal, options.closing);
   try {
-    return await awaitTurn(context, ref, signal);
+    return await awaitTurn(context, ref, options.terms, signal);
   } finally {
     release();
   }
 }
 
-async function awaitTurn(context: Context, ref: BucketRef, signal: AbortSignal): Promise<Permit> {
+async function awaitTurn(context: Context, ref: BucketRef, terms: Terms, signal: AbortSignal): Promise<Permit> {
   signal.throwIfAborted();
   const { session } = context;
   // A permit that must wait belongs to a process that is seen to be alive.
   await session.visible();
-  const maxWaitMs = ref.limit.maxWaitMs ?? PERMIT_MAX_WAIT_MS;
+  const maxWaitMs = terms.maxWaitMs ?? ref.limit.maxWaitMs ?? PERMIT_MAX_WAIT_MS;
   const until = performance.now() + maxWaitMs;
-  const { id, grant } = await request(context, ref, { signal, maxWaitMs, until });
+  const { id, grant } = await request(context, ref, terms, { signal, maxWaitMs, until });
   const land = grant.counted ? fly(context, ref, id) : (): void => {};
   const release = (): void => {
     keepWarm(context, ref);
@@ -58,13 +62,14 @@ async function awaitTurn(context: Context, ref: BucketRef, signal: AbortSignal):
   };
   try {
     const deadline = session.clock.now() + (until - performance.now()) * 1000;
-    const slot = await awaitSlot(context, { ref, id, deadline, signal }, grant.slot);
+    const slot = await awaitSlot(context, { ref, id, deadline, maxWaitMs, signal }, grant.slot);
     const started = (): void => reportStart(context, ref, slot, session.clock.now());
     const answered = (response: FeedbackResponse): void => {
       keepWarm(context, ref);
-      void heed(context, ref, response, slot.at);
+      void heed(context, ref, response, slot);
     };
-    return { counted: grant.counted, started, answered, release };
+    const settle = (cost: number): void => settleCost(context, ref, slot, cost);
+    return { counted: grant.counted, started, answered, settle, release };
   } catch (error) {
     land();
     throw error;
@@ -72,11 +77,16 @@ async function awaitTurn(context: Context, ref: BucketRef, signal: AbortSignal):
 }
 
 /** Asks until there is a grant. A permit that was lost (with the server's memory, or the connection) is asked anew. */
-async function request(context: Context, ref: BucketRef, wait: Wait): Promise<{ id: string; grant: Grant }> {
+async function request(
+  context: Context,
+  ref: BucketRef,
+  terms: Terms,
+  wait: Wait,
+): Promise<{ id: string; grant: Grant }> {
   for (;;) {
     const id = newId();
     const maxWaitMs = Math.max(1, wait.until - performance.now());
-    const calls = [{ id, data: "{}" }];
+    const calls = [{ id, data: "{}", terms: { ...terms, maxWaitMs: undefined } }];
     const horizon = horizonOf(context);
     const inbox = openInbox(context, id);
     const admission = { kind: "permit", calls, mode: "all", maxWaitMs, horizon } as const;

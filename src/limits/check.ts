@@ -95,3 +95,8 @@ export function checkBoolean(value: unknown, option: string): boolean {
   if (typeof value === "boolean") return value;
   throw new InvalidLimitError(option, "true or false", value);
 }
+
+/** Reads an option unless it was left out. */
+export function given<T>(value: unknown, option: string, read: (value: unknown, option: string) => T): T | undefined {
+  return value === undefined ? undefined : read(value, option);
+}

@@ -1,6 +1,7 @@
 import type { FeedbackReader } from "../send/feedback/types.js";
 import type { Duration } from "./duration.js";
 import type { ParsedRate, Rate, Rule } from "./rate.js";
+import type { Redeliver, RedeliverOptions, Retry, RetryOptions } from "./retry.js";
 
 /** What to do with a call that finds its bucket full: refuse it, or drop the oldest waiting call to make room. */
 export type Overflow = "reject" | "drop-oldest";
@@ -19,7 +20,7 @@ export type HeadersSource = Headers | Record<string, string> | [string, string][
 export interface PolicyOptions {
   /**
    * The leak rate: so many starts in a period, shared by all processes. `"10/s"`, `"600/m"`, `"5/10s"`, or
-   * `{ limit: 5, per: "10s" }`. Starts are spread evenly over the period.
+   * `{ limit: 5, per: "10s" }`. Starts are spread evenly over the period. With `counts: "cost"`, so much cost in a period.
    *
    * @throws {InvalidLimitError} unless it is 1 to 1,000,000 in 1 ms to 366 days, and at most 1,000,000 a second.
    */
@@ -33,7 +34,8 @@ export interface PolicyOptions {
   readonly burst?: number;
   /**
    * Further windows that must all hold, in the form of `rate`: `["20/m", "200/h", "800/d"]`. Each is strict: never
-   * more starts than that in any window of that length.
+   * more starts than that in any window of that length; with `{ limit: 90_000, per: "1m", counts: "cost" }`, never more
+   * cost. A call that weighs more than all of a window waits until it is empty.
    *
    * @default []
    */
@@ -67,47 +69,6 @@ export interface PolicyOptions {
   readonly lateness?: Duration;
 }
 
-/** When and how often a durable call (`enqueue`) that failed is sent again. Every attempt waits for a slot. */
-export interface RetryOptions {
-  /**
-   * Attempts in all, the first one included: an integer from 1 to 100.
-   *
-   * @default 3
-   */
-  readonly attempts?: number;
-  /**
-   * The wait before the second attempt: a duration up to 24 days.
-   *
-   * @default "500ms"
-   */
-  readonly minBackoff?: Duration;
-  /**
-   * The longest wait between two attempts: a duration up to 24 days, not below `minBackoff`.
-   *
-   * @default "30s", or `minBackoff` if that is longer
-   */
-  readonly maxBackoff?: Duration;
-  /**
-   * By how much each wait is longer than the one before: a number from 1 to 100.
-   *
-   * @default 2
-   */
-  readonly factor?: number;
-  /**
-   * Response statuses that are tried again: integers from 400 to 599.
-   *
-   * @default [408, 429, 500, 502, 503, 504]
-   */
-  readonly statuses?: readonly number[];
-  /**
-   * Methods that are tried again. The default is the idempotent ones (RFC 9110, 9.2.2), which do no harm when the
-   * server got the first attempt after all.
-   *
-   * @default ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"]
-   */
-  readonly methods?: readonly string[];
-}
-
 /**
  * The options of one limit, as {@link defineLimits} takes them.
  *
@@ -134,6 +95,27 @@ export interface LimitOptions extends PolicyOptions {
    * @default 3 attempts of an idempotent method, on network errors and statuses 408, 429, 500, 502, 503 and 504
    */
   readonly retry?: false | RetryOptions;
+  /**
+   * Sends a durable call whose attempts have all failed again later, from the end of the queue, with all its attempts:
+   * for hooks, whose receivers may be away for hours. It then is sent again whatever its method. `false` for never.
+   *
+   * @default false
+   */
+  readonly redeliver?: false | RedeliverOptions;
+  /**
+   * Gives durable calls of other than idempotent methods an `Idempotency-Key`, the id of the call: the same for all its
+   * attempts, so that they may be repeated. For servers that know it (Stripe, and draft-ietf-httpapi-idempotency-key).
+   *
+   * @default false
+   */
+  readonly idempotency?: boolean;
+  /**
+   * What a call weighs, where `rate` or `rules` count cost: an integer from 1 to 1,000,000, or a function of the request,
+   * whose `body` is there if it is text. `feedback` may correct it when the response has come.
+   *
+   * @default 1
+   */
+  readonly cost?: number | ((request: LimitRequest & { readonly body: string | undefined }) => number);
   /**
    * Gives each value that it returns a bucket of its own: one per tenant, per API key, and so on. It must return a
    * non-empty string, else the call fails with `ERR_INVALID_CALL`. The value becomes part of a key in Redis: return
@@ -205,17 +187,6 @@ export interface Policy {
   readonly latenessMs: number;
 }
 
-/** {@link RetryOptions} after validation. `retry: false` is one attempt. */
-export interface Retry {
-  readonly attempts: number;
-  readonly minBackoffMs: number;
-  readonly maxBackoffMs: number;
-  readonly factor: number;
-  readonly statuses: readonly number[];
-  /** In upper case. */
-  readonly methods: readonly string[];
-}
-
 /** A limit after validation: frozen, durations in ms, defaults filled in. */
 export interface Limit extends Policy {
   /** The pattern that it was declared under, in normal form: lower case, punycode, no trailing slash. */
@@ -224,6 +195,10 @@ export interface Limit extends Policy {
   readonly maxWaitMs: number | undefined;
   readonly timeoutMs: number;
   readonly retry: Retry;
+  /** Undefined: never. */
+  readonly redeliver: Redeliver | undefined;
+  readonly idempotency: boolean;
+  readonly cost: LimitOptions["cost"];
   readonly key: LimitOptions["key"];
   readonly headers: LimitOptions["headers"];
   readonly feedback: LimitOptions["feedback"];

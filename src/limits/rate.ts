@@ -1,5 +1,5 @@
 import { InvalidLimitError } from "../errors.js";
-import { checkInteger, checkKeys, isRecord } from "./check.js";
+import { checkInteger, checkKeys, checkOneOf, isRecord } from "./check.js";
 import { type Duration, type DurationText, type DurationUnit, parseDuration, UNIT_MS } from "./duration.js";
 
 /**
@@ -14,6 +14,12 @@ export interface RateObject {
   readonly limit: number;
   /** The period. */
   readonly per: Duration;
+  /**
+   * What is counted: `"calls"`, or what they weigh (`cost`), for limits on points or tokens.
+   *
+   * @default "calls"
+   */
+  readonly counts?: "calls" | "cost";
 }
 
 /** A further window that must hold beside the rate of a limit. */
@@ -25,10 +31,15 @@ export interface ParsedRate {
   readonly limit: number;
   /** The period in whole ms. */
   readonly perMs: number;
+  /** Left out where calls are counted. */
+  readonly counts?: "cost";
 }
 
 /** The most starts that a rate may name, in one period and in one second. */
 export const MAX_RATE = 1_000_000;
+
+/** The most that one call may weigh. */
+export const MAX_COST = 1_000_000;
 
 const EXPECTED = 'a rate such as "10/s", "600/m", "5/10s", or { limit: 5, per: "10s" }';
 
@@ -59,8 +70,10 @@ function fromText(text: string, option: string): ParsedRate {
 
 function fromObject(value: unknown, option: string): ParsedRate {
   if (!isRecord(value)) throw new InvalidLimitError(option, EXPECTED, value);
-  checkKeys(value, option, ["limit", "per"]);
+  checkKeys(value, option, ["limit", "per", "counts"]);
+  const counts = checkOneOf(value["counts"] ?? "calls", `${option}.counts`, ["calls", "cost"]);
   return {
+    ...(counts === "cost" && { counts }),
     limit: checkInteger(value["limit"], `${option}.limit`, { max: MAX_RATE }),
     perMs: parseDuration(value["per"], `${option}.per`),
   };

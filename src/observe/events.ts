@@ -15,6 +15,8 @@ export interface SpillwayEvents {
   drop: [{ limit: string; bucket: string; id: string; why: string }];
   /** An attempt of a durable call failed. */
   retry: [{ limit: string; bucket: string; id: string; attempt: number; cause: string; willRetry: boolean }];
+  /** All attempts of a durable call failed; it comes back to the queue later (`redeliver`). */
+  redeliver: [{ limit: string; bucket: string; id: string; at: Date; cause: string }];
   /** A durable call ended. */
   finish: [{ limit: string; bucket: string; id: string; ok: boolean; status: number | undefined; attempts: number }];
 }

@@ -1,4 +1,5 @@
 import type { BucketRef } from "../limits/define.js";
+import type { ParsedRate } from "../limits/rate.js";
 import { fields, number, text } from "../redis/reply.js";
 
 /** What one bucket looks like at one moment. */
@@ -15,7 +16,7 @@ export interface BucketStats {
   /** Calls in flight, where the limit has a `concurrency`; otherwise 0. */
   readonly inFlight: number;
   /** The rate in force: so many starts in so many ms. */
-  readonly rate: { readonly limit: number; readonly perMs: number };
+  readonly rate: ParsedRate;
   /** The share of that rate at which calls start now, above 0 to 1: below 1 after refusals, where the limit is `adaptive`. */
   readonly share: number;
   /** The windows that the server named, where the limit may `learn`. */
@@ -30,6 +31,8 @@ export interface BucketStats {
   readonly attended: boolean;
   /** Durable calls in the failed set. */
   readonly failed: number;
+  /** Durable calls that come back to the queue later, their attempts having failed (`redeliver`). */
+  readonly redelivering: number;
 }
 
 export function readStats({ limit, bucket }: BucketRef, reply: readonly unknown[]): BucketStats {
@@ -48,7 +51,7 @@ export function readStats({ limit, bucket }: BucketRef, reply: readonly unknown[
     capacity: read("capacity"),
     active: number(reply[4]),
     inFlight: number(reply[5]),
-    rate: { limit: read("limit"), perMs: read("per") / 1000 },
+    rate: { limit: read("limit"), perMs: read("per") / 1000, ...(gate.get("weighed") === "1" && { counts: "cost" }) },
     share: Number(text(reply[11])),
     learned: read("learnedUntil") > now ? windows(gate.get("learned") ?? "") : [],
     nextSlotAt: date(Number(text(reply[6]))),
@@ -57,6 +60,7 @@ export function readStats({ limit, bucket }: BucketRef, reply: readonly unknown[
     blocked: closed("blockedUntil", "blockReason"),
     attended: waiting === 0 || number(reply[9]) > 0 || read("turnUntil") > now,
     failed: number(reply[8]),
+    redelivering: number(reply[12]),
   };
 }
 

@@ -1,4 +1,4 @@
-import { BlockedError, QueueFullError, RedisUnavailableError } from "../errors.js";
+import { BlockedError, DuplicateError, QueueFullError, RedisUnavailableError } from "../errors.js";
 import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
@@ -6,12 +6,14 @@ import { list, number, text, texts } from "../redis/reply.js";
 import { LONG_PATIENCE_MS, PATIENCE_MS, UnansweredError } from "../redis/answer.js";
 import { sleep } from "../redis/sleep.js";
 import { notifyDropped } from "./dropped.js";
+import { ticketId } from "./ids.js";
 import { outcomes } from "./outcome.js";
+import { encodeTerms, type Terms } from "./terms.js";
 
 export interface Admission {
   readonly kind: "permit" | "request";
-  /** Id and stored form of each call; a permit stores nothing. */
-  readonly calls: readonly { readonly id: string; readonly data: string }[];
+  /** Id, stored form and terms of each call; a permit stores nothing. */
+  readonly calls: readonly { readonly id: string; readonly data: string; readonly terms: Terms }[];
   /** Whether ids are the callers' own, so that a call may be known already; then nothing is added for it. */
   readonly named?: boolean;
   /** Whether a bulk that does not fit is refused as a whole. */
@@ -28,8 +30,8 @@ export type Admitted =
       readonly granted: false;
       /** How many of the calls, the first ones, were accepted. */
       readonly count: number;
-      /** Which of those were known before: positions from 0. */
-      readonly known: ReadonlySet<number>;
+      /** Which of those were known before, and under which id: by position from 0. */
+      readonly known: ReadonlyMap<number, string>;
       /** When the first and the last of the others are expected to start. */
       readonly firstAt: number;
       readonly lastAt: number;
@@ -43,7 +45,7 @@ const REPLY_MARGIN_MS = 250;
  * Admits calls in one round trip. When the reply is lost, asks again under the same ids, so that what was added is not
  * added twice; and the script refuses what arrives after the caller has been told that it failed.
  *
- * @throws {QueueFullError} @throws {BlockedError} @throws {RedisUnavailableError}
+ * @throws {QueueFullError} @throws {BlockedError} @throws {DuplicateError} @throws {RedisUnavailableError}
  */
 export async function admit(context: Context, ref: BucketRef, admission: Admission): Promise<Admitted> {
   const until = performance.now() + 1.5 * PATIENCE_MS;
@@ -92,28 +94,32 @@ async function admitOnce(
       // Whatever is declared: the policy in force may be another one.
       outcomes.dropped(limit.name, limit.capacity),
       keeper.leaseMs * 1000,
-      ...calls.flatMap(({ id, data }) => [id, data]),
+      ...calls.flatMap(({ id, data, terms }) => [id, data, encodeTerms(terms)]),
     ],
     patience + REPLY_MARGIN_MS,
   );
-  return readReply(context, ref, calls[0]?.id ?? "", reply);
+  return readReply(context, ref, calls, reply);
 }
 
-function readReply(context: Context, ref: BucketRef, id: string, reply: readonly unknown[]): Admitted {
+function readReply(context: Context, ref: BucketRef, calls: Admission["calls"], reply: readonly unknown[]): Admitted {
   const limit = ref.limit.name;
   const state = text(reply[0]);
   if (state === "GRANTED") {
-    return { granted: true, slot: readSlot(id, reply[2], reply[3], reply[4]), counted: number(reply[5]) > 0 };
+    const [call] = calls;
+    const slot = readSlot(call?.id ?? "", call?.terms.cost ?? 1, reply[2], reply[3], reply[4]);
+    return { granted: true, slot, counted: number(reply[5]) > 0 };
   }
   if (state === "ADDED") {
     for (const dropped of list(reply[7])) notifyDropped(context, ref, ["full", ...texts(dropped)]);
     const attended = number(reply[5]) === 1;
     if (!attended) context.report.unattended(limit, ref.bucket);
-    const known = new Set(list(reply[8]).map(number));
+    const ids = texts(list(reply[9]));
+    const known = new Map(list(reply[8]).map((place, i) => [number(place), ids[i] ?? ""]));
     const [count, firstAt, lastAt] = [number(reply[2]), number(reply[3]), number(reply[4])];
     return { granted: false, count, known, firstAt, lastAt, attended };
   }
   const until = (micros: unknown): number => Math.max(0, number(micros) - number(reply[1])) / 1000;
+  if (state === "DUPLICATE") throw new DuplicateError({ limit, id: ticketId(ref.bucket, text(reply[2])) });
   if (state === "BLOCKED") {
     throw new BlockedError({ limit, retryAfter: until(reply[2]), reason: text(reply[3]) });
   }

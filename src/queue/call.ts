@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { BodyTooLargeError, InvalidCallError } from "../errors.js";
+import type { CallTerms } from "./terms.js";
 
 /** A durable request as it waits in Redis. `v` is the version of this format. */
 export interface StoredRequest {
@@ -16,7 +17,7 @@ export interface StoredRequest {
 export type CallBody = NonNullable<RequestInit["body"]>;
 
 /** The request of a durable call, in the shape of fetch's `init`. */
-export interface CallInit {
+export interface CallInit extends CallTerms {
   /** @default "GET" */
   readonly method?: string;
   readonly headers?: RequestInit["headers"];
@@ -31,6 +32,14 @@ export interface CallInit {
    * @default a new one for each call
    */
   readonly id?: string;
+  /**
+   * A key under which only one call of a bucket may wait at a time. While one does, another one with the same key is not
+   * stored and gets the ticket of the first (`mode: "join"`, the default), or is refused with `ERR_DUPLICATE`
+   * (`mode: "refuse"`). From the start of its first attempt on, a call is no longer in the way. 1 to 1000 characters.
+   *
+   * @default none
+   */
+  readonly dedupe?: string | { readonly key: string; readonly mode?: "join" | "refuse" };
 }
 
 const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/;

@@ -33,9 +33,7 @@ export async function finish(
   const args = ["", id, token, end, reason, KEEP_FAILED, ref.limit.keepResultsMs, stored, body ?? ""];
   const reply = await untilAnswered(() => session.run(ref, "finish", args, LONG_PATIENCE_MS), context, giveUp);
   if (text(reply[0]) === "LOST") {
-    report.warn(
-      new Error(`Call ${id} ended here after its lock had been lost: it had ended, or another worker has it now`),
-    );
+    report.warn(lostError(id));
     return;
   }
   const { name } = ref.limit;
@@ -58,6 +56,30 @@ async function untilAnswered<T>(run: () => Promise<T>, { report }: Context, give
 }
 
 /** Puts a call that waits for a further attempt back at the head of its queue. */
-export async function requeue({ session }: Context, { ref, id, token }: Held, attempts: number): Promise<void> {
-  await session.run(ref, "requeue", ["", id, token, attempts]);
+export async function requeue(
+  { session }: Context,
+  { ref, id, token }: Held,
+  attempts: number,
+  counted: number,
+): Promise<void> {
+  await session.run(ref, "requeue", ["", id, token, attempts, counted]);
 }
+
+/** Puts a call whose attempts have all failed aside for a while. Tries until Redis answers, as {@link finish} does. */
+export async function redeliver(
+  context: Context,
+  { ref, id, token }: Held,
+  { attempts, round, delayMs }: { attempts: number; round: number; delayMs: number },
+  giveUp: AbortSignal,
+): Promise<void> {
+  const args = ["", id, token, delayMs, attempts, round];
+  const reply = await untilAnswered(
+    () => context.session.run(ref, "redeliver", args, LONG_PATIENCE_MS),
+    context,
+    giveUp,
+  );
+  if (text(reply[0]) === "LOST") context.report.warn(lostError(id));
+}
+
+const lostError = (id: string): Error =>
+  new Error(`Call ${id} ended here after its lock had been lost: it had ended, or another worker has it now`);

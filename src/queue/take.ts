@@ -49,8 +49,8 @@ export async function take(context: Context, ref: BucketRef, options: TakeOption
   }
   const [state, , again, calls, dropped, lateness, shifted, concurrency] = reply;
   const read = (call: unknown): Taken => {
-    const [id, at, kind, rest] = list(call);
-    const slot = readSlot(text(id), at, lateness, shifted);
+    const [id, at, cost, kind, rest] = list(call);
+    const slot = readSlot(text(id), number(cost), at, lateness, shifted);
     if (text(kind) === "request") return { kind: "request", id: text(id), slot, job: fields(rest) };
     return { kind: "permit", id: text(id), slot, address: text(rest), counted: number(concurrency) > 0 };
   };

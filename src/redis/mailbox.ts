@@ -9,7 +9,13 @@ export type Message =
   | {
       readonly type: "grant";
       readonly id: string;
-      readonly slot: { readonly id: string; readonly at: number; readonly lateness: number; readonly shifted: number };
+      readonly slot: {
+        readonly id: string;
+        readonly at: number;
+        readonly lateness: number;
+        readonly shifted: number;
+        readonly cost: number;
+      };
       /** Whether the permit counts among the calls in flight. */
       readonly counted: boolean;
     }
@@ -29,8 +35,8 @@ const NEWLINE = 10;
 function encode(message: Message): Buffer {
   if (message.type === "drop") return Buffer.from(`${JSON.stringify(message)}\n`);
   if (message.type === "grant") {
-    const { at, lateness, shifted } = message.slot;
-    return Buffer.from(`${JSON.stringify({ ...message, slot: [at, lateness, shifted] })}\n`);
+    const { at, lateness, shifted, cost } = message.slot;
+    return Buffer.from(`${JSON.stringify({ ...message, slot: [at, lateness, shifted, cost] })}\n`);
   }
   const { body, ...header } = message;
   const line = Buffer.from(`${JSON.stringify({ ...header, inline: body !== undefined })}\n`);
@@ -45,8 +51,8 @@ function decode(data: Buffer): Message {
   }
   const id = String(header.id);
   if (header.type === "grant" && "slot" in header) {
-    const [at, lateness, shifted] = list(header.slot);
-    const slot = { id, at: number(at), lateness: number(lateness), shifted: number(shifted) };
+    const [at, lateness, shifted, cost] = list(header.slot).map(number);
+    const slot = { id, at: at ?? 0, lateness: lateness ?? 0, shifted: shifted ?? 0, cost: cost ?? 1 };
     return { type: "grant", id, slot, counted: "counted" in header && header.counted === true };
   }
   if (header.type === "drop" && "why" in header) return { type: "drop", id, why: String(header.why) };

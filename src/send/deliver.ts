@@ -1,10 +1,11 @@
 import type { Dispatcher } from "undici";
 import { MaybeSentError, RedisUnavailableError, SpillwayError } from "../errors.js";
 import { awaitSlot } from "../gate/line.js";
-import { keepWarm, reportStart, reserve, returnSlot, type Slot } from "../gate/slot.js";
+import { keepWarm, reportStart, reserve, returnSlot, type Slot, spendRetry } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
+import { UNIT_MS } from "../limits/duration.js";
 import { decodeRequest, isIdempotent, type StoredRequest } from "../queue/call.js";
-import { finish, requeue } from "../queue/finish.js";
+import { finish, redeliver, requeue } from "../queue/finish.js";
 import type { Answer, Failure } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
 import { sleep } from "../redis/sleep.js";
@@ -12,7 +13,7 @@ import { attempt, type AttemptResponse, prepareHeaders } from "./attempt.js";
 import { watching } from "./exchange.js";
 import { headersOf } from "./feedback/headers.js";
 import { heed } from "./heed.js";
-import { FailedAttempt, FailedStatus, withRetries } from "./retry.js";
+import { FailedAttempt, FailedStatus, isUnwanted, withRetries } from "./retry.js";
 
 /** A durable call that a worker has taken, as BullMQ stores it. */
 export interface TakenCall {
@@ -25,8 +26,11 @@ export interface TakenCall {
   readonly admittedAt: number;
   /** How often BullMQ has handed it out again because its worker fell silent. */
   readonly stalls: number;
-  /** Attempts that earlier workers have made. */
+  /** Attempts that have been made before, and those of them that count. */
   readonly attempts: number;
+  readonly counted: number;
+  /** How often it has come back after all its attempts had failed. */
+  readonly rounds: number;
   readonly deadline: number | undefined;
 }
 
@@ -55,13 +59,14 @@ export async function deliver(sending: Sending, call: TakenCall): Promise<void> 
 
 async function deliverLocked(sending: Sending, call: TakenCall): Promise<void> {
   const { context, giveUp } = sending;
-  const progress: Progress = { made: call.attempts, startedAt: undefined, inFlight: false };
+  const progress: Progress = { made: call.attempts, counted: call.counted, startedAt: undefined, inFlight: false };
   let request: StoredRequest | undefined;
   try {
     request = decodeRequest(call.data);
     const { response, attempts } = await sendWithRetries(sending, call, request, progress);
     await finish(context, call, toAnswer(call, progress, response, attempts), response.body, giveUp);
   } catch (error) {
+    if (error instanceof FailedAttempt && (await comesBack(sending, call, error))) return;
     if (error instanceof FailedAttempt || error instanceof SpillwayError) {
       await finish(context, call, toFailure(call, error), undefined, giveUp);
       return;
@@ -69,13 +74,29 @@ async function deliverLocked(sending: Sending, call: TakenCall): Promise<void> {
     if (!sending.closing.aborted) throw error;
     // The worker closes. What may have been sent and may not be sent twice ends here; anything else has time.
     const repeatable = request !== undefined && isIdempotent(request, call.ref.limit.retry.methods);
-    if (repeatable || !progress.inFlight) await requeue(context, call, progress.made);
+    if (repeatable || !progress.inFlight) await requeue(context, call, progress.made, progress.counted);
     else await finish(context, call, toFailure(call, new MaybeSentError(call.id)), undefined, giveUp);
   }
 }
 
+/** Whether a call whose attempts have all failed is sent again later; if so, it is out of our hands now. */
+async function comesBack({ context, giveUp }: Sending, call: TakenCall, error: FailedAttempt): Promise<boolean> {
+  const { ref, id, rounds, admittedAt } = call;
+  const { name, redeliver: plan } = ref.limit;
+  if (plan === undefined || rounds >= plan.attempts || isUnwanted(error)) return false;
+  const delayMs = Math.round(Math.min(plan.backoffMs * 2 ** rounds, UNIT_MS.d) * (1 + Math.random() / 10));
+  const at = context.session.milliseconds() + delayMs;
+  if (at - admittedAt > plan.maxAgeMs) return false;
+  await redeliver(context, call, { attempts: error.attempts, round: rounds + 1, delayMs }, giveUp);
+  const { bucket } = ref;
+  context.report.tell("redeliver", { limit: name, bucket, id, at: new Date(at), cause: error.message });
+  return true;
+}
+
 interface Progress {
   made: number;
+  /** Those of them that count. */
+  counted: number;
   /** Start of the first attempt here, in µs of the server's clock. */
   startedAt: number | undefined;
   inFlight: boolean;
@@ -113,17 +134,23 @@ async function sendWithRetries(
     const { status, body } = response;
     const heardBody = status >= 400 || ref.limit.feedback !== undefined;
     const text = heardBody ? body.toString("utf8", 0, HEARD_BYTES) : undefined;
-    const feedback = await heed(context, ref, { status, headers: headersOf(response.headers), body: text }, held.at);
+    const feedback = await heed(context, ref, { status, headers: headersOf(response.headers), body: text }, held);
     if (ref.limit.retry.statuses.includes(status)) throw new FailedStatus(response, feedback);
     return { response, attempts: number };
   };
+  // Where nothing bounds the wait, a day does.
+  const patientUntil = (call.deadline ?? call.admittedAt * 1000 + DAY_MICROS) / 1000;
   return withRetries(once, {
     limit: ref.limit,
     made: call.attempts,
+    counted: call.counted,
     mayRepeat,
     signal: closing,
-    onFailure: (error, willRetry) => {
+    patience: () => patientUntil - clock.now() / 1000,
+    spend: () => spendRetry(context, ref),
+    onFailure: (error, counted, willRetry) => {
       progress.made = error.attempts;
+      progress.counted = counted;
       progress.inFlight = false;
       context.report.tell("retry", {
         limit: ref.limit.name,
@@ -138,17 +165,18 @@ async function sendWithRetries(
 }
 
 const AGAIN_MS = 250;
+const DAY_MICROS = UNIT_MS.d * 1000;
 
 /** Waits for a slot however long Redis is away: the call has been accepted, and an outage must not fail it. */
 async function ownSlot(
   { context, closing }: Sending,
-  { ref, id }: TakenCall,
+  { ref, id, slot: { cost } }: TakenCall,
   given: Slot | undefined,
   deadline: number | undefined,
 ): Promise<Slot> {
   for (let slot = given; ; slot = undefined) {
     try {
-      const held = slot ?? (await reserve(context, ref, id, deadline));
+      const held = slot ?? (await reserve(context, ref, { id, cost }, deadline));
       return await awaitSlot(context, { ref, id, deadline, signal: closing }, held);
     } catch (error) {
       if (!(error instanceof RedisUnavailableError)) throw error;

@@ -1,3 +1,4 @@
+import { settleCost, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { UNIT_MS } from "../limits/duration.js";
 import type { Context } from "../redis/context.js";
@@ -17,20 +18,21 @@ const MOST_STARTS = 10_000;
 /**
  * What one server says to one call holds for all processes. Never throws.
  *
- * @param startedAt the slot of the call, in µs of the server's clock.
+ * @param slot that the call started in.
  */
 export async function heed(
   context: Context,
   ref: BucketRef,
   response: FeedbackResponse,
-  startedAt: number,
+  slot: Slot,
 ): Promise<Feedback | undefined> {
   const { session, report } = context;
   const { limit, bucket } = ref;
   const { feedback, warnings } = readFeedback(response, limit.feedback);
   if (warnings.length > 0) report.odd(limit.name, bucket, warnings.join("; "));
   if (feedback === undefined) return undefined;
-  const { pauseFor = 0, refused, policies, source } = feedback;
+  const { pauseFor = 0, refused, policies, cost, source } = feedback;
+  if (cost !== undefined) settleCost(context, ref, slot, cost);
   const windows = limit.learn ? news(context, bucket, policies) : undefined;
   const slower = limit.adaptive && refused === true;
   if (pauseFor === 0 && !slower && windows === undefined) return feedback;
@@ -42,7 +44,7 @@ export async function heed(
       "",
       pause,
       reason,
-      slower ? Math.round(startedAt) : "",
+      slower ? Math.round(slot.at) : "",
       ...learned,
     ]);
     const until = new Date(number(reply[2]) / 1000);

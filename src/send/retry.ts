@@ -31,35 +31,59 @@ const isAbort = (error: unknown): error is Error => error instanceof Error && er
 const feedbackOf = ({ cause }: FailedAttempt): Feedback | undefined =>
   cause instanceof FailedStatus ? cause.feedback : undefined;
 
+/** The server does not want this call again. */
+export const isUnwanted = (error: FailedAttempt): boolean => feedbackOf(error)?.retry === false;
+
 export interface RetryPlan {
   readonly limit: Limit;
-  /** Attempts that earlier workers have made. */
+  /** Attempts that were made before, and those of them that count. */
   readonly made: number;
+  readonly counted: number;
   readonly mayRepeat: boolean;
   /** Ends the waits between attempts. */
   readonly signal: AbortSignal;
-  onFailure(error: FailedAttempt, willRetry: boolean): void;
+  /** For how many ms from now on a refusal does not count as an attempt. */
+  patience(): number;
+  /** Takes a retry out of the budget of the bucket; false when none is left. */
+  spend(): Promise<boolean>;
+  onFailure(error: FailedAttempt, counted: number, willRetry: boolean): void;
 }
+
+/** The server turned the call away unseen, because there were too many: nothing speaks against sending it again. */
+const isRefusal = ({ cause }: FailedAttempt): boolean =>
+  cause instanceof FailedStatus &&
+  (cause.response.status === 429 || (cause.feedback?.refused === true && cause.response.status < 500));
+
+/** How long the server asks to wait. */
+const waitOf = (error: FailedAttempt): number => feedbackOf(error)?.pauseFor ?? feedbackOf(error)?.retryAfter ?? 0;
 
 /**
  * Attempts until one succeeds or the limit's `retry` says that it is enough: exponential backoff with jitter between
- * the attempts, each of which waits for a slot of its own besides.
+ * the attempts, each of which waits for a slot of its own besides. A refusal is no attempt, as long as the call may wait.
  *
  * @throws {FailedAttempt} the last failure; {SpillwayError} one that no attempt can mend; or the signal's reason.
  */
 export async function withRetries<T>(once: (attempt: number) => Promise<T>, plan: RetryPlan): Promise<T> {
   const { retry } = plan.limit;
-  const retries = plan.mayRepeat ? Math.max(0, retry.attempts - 1 - plan.made) : 0;
-  const onFailedAttempt = async ({ error, retriesLeft }: RetryContext): Promise<void> => {
+  let { counted } = plan;
+  let again = false;
+  const isFree = (error: FailedAttempt): boolean =>
+    retry.afterRefusal && isRefusal(error) && waitOf(error) < plan.patience();
+  const decide = async (error: FailedAttempt, free: boolean): Promise<boolean> => {
+    if (isUnwanted(error)) return false;
+    if (free) return true;
+    return plan.mayRepeat && counted < retry.attempts && (await plan.spend());
+  };
+  const onFailedAttempt = async ({ error }: RetryContext): Promise<void> => {
     if (!(error instanceof FailedAttempt)) return;
-    const { retry: wanted = true, retryAfter = 0, pauseFor } = feedbackOf(error) ?? {};
-    const again = retriesLeft > 0 && wanted;
-    plan.onFailure(error, again);
+    const free = isFree(error);
+    if (!free) counted++;
+    again = await decide(error, free);
+    plan.onFailure(error, counted, again);
+    const { retryAfter = 0, pauseFor } = feedbackOf(error) ?? {};
     // A pause of the whole bucket is waited for at the gate.
     if (again && pauseFor === undefined && retryAfter > 0) await sleep(retryAfter, plan.signal);
   };
-  const shouldRetry = ({ error }: RetryContext): boolean =>
-    !(error instanceof FailedAttempt) || feedbackOf(error)?.retry !== false;
   let success: { readonly value: T } | undefined;
   const tryOnce = async (attempt: number): Promise<void> => {
     try {
@@ -71,14 +95,16 @@ export async function withRetries<T>(once: (attempt: number) => Promise<T>, plan
     }
   };
   const over = pRetry(tryOnce, {
-    retries,
+    retries: Infinity,
     minTimeout: retry.minBackoffMs,
     maxTimeout: retry.maxBackoffMs,
     factor: retry.factor,
     randomize: true,
     signal: plan.signal,
     onFailedAttempt,
-    shouldRetry,
+    shouldRetry: () => again,
+    // Where the server has said how long to wait, there is no backoff besides.
+    shouldConsumeRetry: ({ error }) => !(error instanceof FailedAttempt && isRefusal(error) && waitOf(error) > 0),
   });
   try {
     await over;

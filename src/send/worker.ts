@@ -181,6 +181,8 @@ class RunningWorker implements Worker, Carrier {
       admittedAt: Number(job.get("timestamp") ?? 0),
       stalls: Number(job.get("stc") ?? 0),
       attempts: Number(job.get("am") ?? 0),
+      counted: Number(job.get("ac") ?? 0),
+      rounds: Number(job.get("rd") ?? 0),
       deadline: deadline === undefined || deadline === "" ? undefined : Number(deadline),
     };
     const sending = {

@@ -24,7 +24,10 @@ declare const client: Client;
 declare const id: string;
 declare class Octokit { constructor(options: { request: { fetch: typeof fetch } }); }
 declare class OpenAI { constructor(options: { fetch: typeof fetch }); }
-declare const sdk: { charge(options: { amount: number; signal: AbortSignal | undefined }): Promise<string> };
+declare const sdk: {
+  charge(options: { amount: number; signal: AbortSignal | undefined }): Promise<string>;
+  ask(question: string): Promise<{ usage: { total_tokens: number } }>;
+};
 `;
 
 describe("the README", () => {

@@ -61,7 +61,7 @@ class Desk {
   }
 
   reserve(id: string): Promise<Slot> {
-    return reserve(this.context, this.ref, id);
+    return reserve(this.context, this.ref, { id, cost: 1 });
   }
 
   /** Slots for these calls, in order. */
@@ -392,6 +392,7 @@ describe("an error of Redis", () => {
       at: now + (i + 3) * MS,
       lateness: i === 0 ? 10 * MS : 0,
       shifted: 0,
+      cost: 1,
     }));
     const calls = [desk.wait("1", a), desk.wait("2", b), desk.wait("3", c)] as const;
     blockEventLoop(60);
@@ -409,7 +410,7 @@ describe("an error of Redis", () => {
     blockEventLoop(100);
     await expect(first.slot).rejects.toBe(left);
     // In a slot that is never late, so that it needs nothing of the gate.
-    const second = desk.wait("2", { id: "b", at: desk.now, lateness: 0, shifted: 0 });
+    const second = desk.wait("2", { id: "b", at: desk.now, lateness: 0, shifted: 0, cost: 1 });
     await second.slot;
   });
 });

@@ -2,6 +2,7 @@ import { Redis } from "ioredis";
 import { afterAll } from "vitest";
 import { encodePolicy } from "../../dist/limits/policy.js";
 import { normalizeLimit } from "../../dist/limits/normalize.js";
+import { encodeTerms, type Terms } from "../../dist/queue/terms.js";
 import type { LimitOptions } from "../../dist/limits/options.js";
 import { lua } from "../../dist/redis/lua.generated.js";
 import { fields, list, number, text, texts } from "../../dist/redis/reply.js";
@@ -27,11 +28,14 @@ export interface Admit {
   readonly repeated?: boolean;
   /** The latest time at which it may still be done. */
   readonly until?: number;
+  /** What is said of each of them: priority, cost, key against duplicates. */
+  readonly terms?: Partial<Terms>;
   readonly lease?: number;
 }
 
 export type Admitted =
   | { readonly state: "LATE" | "UNDECLARED" }
+  | { readonly state: "DUPLICATE"; readonly of: string }
   | { readonly state: "BLOCKED"; readonly until: number; readonly reason: string }
   | { readonly state: "FULL"; readonly depth: number; readonly capacity: number; readonly roomAt: number }
   | { readonly state: "GRANTED"; readonly slot: number; readonly late: number; readonly concurrency: number }
@@ -45,6 +49,8 @@ export type Admitted =
       /** Of each: id, client, waiting processes. */
       readonly dropped: readonly (readonly string[])[];
       readonly known: readonly number[];
+      /** Under which ids these are known. */
+      readonly knownAs: readonly string[];
     };
 
 export interface Take {
@@ -59,6 +65,7 @@ export interface Take {
 export interface TakenCall {
   readonly id: string;
   readonly slot: number;
+  readonly cost: number;
   readonly kind: string;
   readonly client: string;
   readonly job: ReadonlyMap<string, string>;
@@ -114,6 +121,7 @@ export class Bucket {
 
   async admit(call: Admit): Promise<Admitted> {
     const { now, ids, kind = "request", mode = "all", client = "", horizon = 20 * MS, maxWait = "" } = call;
+    const terms = encodeTerms({ priority: "normal", cost: 1, maxWaitMs: undefined, ...call.terms });
     const { repeated = false, until: latest = "", lease = 15 * S } = call;
     const head = [
       now,
@@ -128,7 +136,7 @@ export class Bucket {
       DROPPED,
       lease,
     ];
-    const reply = await this.run("admit", [...head, ...ids.flatMap((id) => [id, `{"of":"${id}"}`])]);
+    const reply = await this.run("admit", [...head, ...ids.flatMap((id) => [id, `{"of":"${id}"}`, terms])]);
     const admitted = readAdmitted(reply);
     if (admitted.state !== "ADDED") return admitted;
     return { ...admitted, dropped: admitted.dropped.map((one) => this.#names(one)) };
@@ -147,25 +155,25 @@ export class Bucket {
   }
 
   #call(call: unknown): TakenCall {
-    const [id, slot, kind, rest] = list(call);
+    const [id, slot, cost, kind, rest] = list(call);
     const isRequest = text(kind) === "request";
     const [client = ""] = isRequest ? [] : this.#names([text(rest)]);
     const job = isRequest ? fields(rest) : new Map<string, string>();
-    return { id: text(id), slot: number(slot), kind: text(kind), client, job };
+    return { id: text(id), slot: number(slot), cost: number(cost), kind: text(kind), client, job };
   }
 
   /** The slot, or "EXPIRED". */
-  async reserve(now: number, id: string, deadline: number | "" = ""): Promise<number | "EXPIRED"> {
-    const reply = await this.run("reserve", [now, "next", deadline, 0, id, ""]);
+  async reserve(now: number, id: string, deadline: number | "" = "", cost = 1): Promise<number | "EXPIRED"> {
+    const reply = await this.run("reserve", [now, "next", deadline, 0, id, "", cost]);
     return text(reply[0]) === "EXPIRED" ? "EXPIRED" : number(list(reply[2])[0]);
   }
 
   async slot(now: number, id: string, mode: "next" | "confirm", held: number | ""): Promise<number> {
-    return number(list((await this.run("reserve", [now, mode, "", 0, id, held]))[2])[0]);
+    return number(list((await this.run("reserve", [now, mode, "", 0, id, held, 1]))[2])[0]);
   }
 
   async giveBack(now: number, id: string, held: number): Promise<void> {
-    await this.run("reserve", [now, "return", "", 0, id, held]);
+    await this.run("reserve", [now, "return", "", 0, id, held, 1]);
   }
 
   /** The time until which it holds, or 0; for clear, what was dropped. */
@@ -207,7 +215,7 @@ export class Bucket {
   }
 
   async requeue(now: number, id: string, token = "worker", attempts = 1): Promise<string> {
-    return text((await this.run("requeue", [now, id, token, attempts]))[0]);
+    return text((await this.run("requeue", [now, id, token, attempts, attempts]))[0]);
   }
 
   async release(now: number, ...ids: readonly string[]): Promise<void> {
@@ -291,6 +299,7 @@ export class Bucket {
 function readAdmitted(reply: readonly unknown[]): Admitted {
   const state = text(reply[0]);
   if (state === "LATE" || state === "UNDECLARED") return { state };
+  if (state === "DUPLICATE") return { state, of: text(reply[2]) };
   if (state === "BLOCKED") return { state, until: number(reply[2]), reason: text(reply[3]) };
   if (state === "FULL") {
     return { state, depth: number(reply[2]), capacity: number(reply[3]), roomAt: number(reply[4]) };
@@ -308,6 +317,7 @@ function readAdmitted(reply: readonly unknown[]): Admitted {
     depth: number(reply[6]),
     dropped: list(reply[7]).map(texts),
     known: list(reply[8]).map(number),
+    knownAs: texts(reply[9]),
   };
 }
 

@@ -40,7 +40,7 @@ async function setting(limit: object = {}): Promise<Setting> {
 test("takes a string, a URL and a Request, with and without init", async () => {
   await using s = await setting();
   const url = `${s.upstream.url}/a?b=c`;
-  expectTypeOf(s.client.fetch).toEqualTypeOf<typeof globalThis.fetch>();
+  expectTypeOf(s.client.fetch).toExtend<typeof globalThis.fetch>();
 
   await s.client.fetch(url);
   expect(s.last()).toMatchObject({ method: "GET", url: "/a?b=c", body: "" });

@@ -40,13 +40,14 @@ test("a permit that Redis no longer knows waits for the grant that is on its way
   const context = openContext({ redis: redisUrl(), prefix, limits });
   const redis = new Redis(redisUrl());
   const closing = new AbortController();
+  const terms = { priority: "normal", cost: 1, maxWaitMs: undefined } as const;
   onTestFinished(async () => {
     closing.abort();
     redis.disconnect();
     await context.close();
   });
-  (await acquire(context, ref, { closing: closing.signal })).release();
-  const pending = acquire(context, ref, { closing: closing.signal });
+  (await acquire(context, ref, { terms, closing: closing.signal })).release();
+  const pending = acquire(context, ref, { terms, closing: closing.signal });
   pending.catch(() => {});
   const wait = `${prefix}:{${ref.bucket}}:wait`;
   const id = await until(() => redis.lindex(wait, -1));

@@ -37,7 +37,7 @@ const done = (id: string, body: Buffer | undefined): Message => ({ type: "done",
 const grant = (id: string): Message => ({
   type: "grant",
   id,
-  slot: { id, at: 1_800_000_000_000_001, lateness: 10_000, shifted: 17 },
+  slot: { id, at: 1_800_000_000_000_001, lateness: 10_000, shifted: 17, cost: 3 },
   counted: true,
 });
 

@@ -58,9 +58,12 @@ elseif op == 'unset' then
   if call('HEXISTS', KEYS[1], 'override') == 1 then endOverride() end
   reload()
 elseif op == 'clear' then
-  while true do
-    local id = call('RPOP', base .. 'wait')
-    if not id then break end
+  local ids = call('ZRANGE', base .. 'prioritized', 0, -1)
+  local line = call('LRANGE', base .. 'wait', 0, -1)
+  for i = #line, 1, -1 do ids[#ids + 1] = line[i] end
+  for _, id in ipairs(call('ZRANGE', base .. 'delayed', 0, -1)) do ids[#ids + 1] = id end
+  call('DEL', base .. 'wait', base .. 'prioritized', base .. 'delayed')
+  for _, id in ipairs(ids) do
     local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
     leave(g, job)
     if job[1] then dropped[#dropped + 1] = { 'cleared', unpack(discard(id, job[1], job[2], ARGV[4], duration)) } end

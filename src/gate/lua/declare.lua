@@ -1,7 +1,8 @@
 -- Writes the declared policy of a bucket. A policy set by `limit().set()` stays in force over it.
 --
 -- KEYS[1]  gate hash
--- ARGV[1]  policy, a JSON object of the flat fields limit, per, burst, late, rules, capacity, overflow, concurrency, cluster
+-- ARGV[1]  policy, a JSON object of the flat fields limit, per, burst, late, rules, weighed, capacity, overflow, concurrency,
+--          cluster
 -- ARGV[2]  now in µs, '' or none for the server's time
 -- Reply    1
 -- O(1)
@@ -19,6 +20,6 @@ writePolicy(declared)
 call('HSET', base .. 'meta', 'opts.maxLenEvents', 16)
 local g = load(now)
 if before then reschedule(g, before) end
-if call('LLEN', base .. 'wait') == 0 then expireWhenIdle(g, now) end
+if waitingCalls() == 0 then expireWhenIdle(g, now) end
 save(g)
 return 1

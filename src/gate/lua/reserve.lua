@@ -6,7 +6,7 @@
 --          has come over it, else reserve anew · 'return': give back what is held
 -- ARGV[3]  latest useful start in µs, or ''
 -- ARGV[4]  how far ahead a new slot lies at least, in µs: one that is over when the reply arrives is of no use
--- ARGV[5…] pairs of the call's id and the slot it has held so far in µs, or ''; in the order of their slots
+-- ARGV[5…] triples of the call's id, the slot it has held so far in µs or '', and its cost; in the order of their slots
 -- Reply    { 'OK', now, { slots… }, lateness in µs, moved in all in µs } · { 'EXPIRED', now } · { 'UNDECLARED' }
 -- O(rules · log log-size) per slot
 --- @include "gate"
@@ -22,34 +22,40 @@ local function standing(id, held)
   if stands >= g.closedUntil and not call('ZSCORE', base .. 'recalled', member) then return stands end
 end
 
-local function take(id, unstarted)
-  local slot = nextSlot(g, now + lead)
+local function take(id, cost, unstarted)
+  local slot = nextSlot(g, now + lead, cost)
   call('ZREM', base .. 'slots', id)
   if deadline and slot > deadline then return nil end
-  reserve(g, now, slot, id, unstarted)
+  reserve(g, now, slot, id, unstarted, cost)
   return micros(slot)
+end
+
+local count = (#ARGV - 4) / 3
+local function heldBy(n)
+  local at = 2 + 3 * n
+  return ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
 end
 
 -- The newest first: only that one can be used again by others.
 local unstarted, slots = {}, {}
-for i = #ARGV - 1, 5, -2 do
-  local id, held = ARGV[i], tonumber(ARGV[i + 1])
+for n = count, 1, -1 do
+  local id, held = heldBy(n)
   local stands = mode == 'confirm' and standing(id, held)
   if stands then
-    slots[(i - 3) / 2] = micros(stands)
+    slots[n] = micros(stands)
   else
     local place = call('ZSCORE', base .. 'slots', id)
     unstarted[id] = place and tonumber(place) > now
     if held then giveBack(g, held, id) end
   end
 end
-for i = 5, #ARGV - 1, 2 do
-  local id, n = ARGV[i], (i - 3) / 2
+for n = 1, count do
+  local id, _, cost = heldBy(n)
   if mode == 'return' then
     -- A durable call keeps its place until its worker has put it back into the queue.
     if call('EXISTS', base .. id) == 0 then call('ZREM', base .. 'slots', id) end
   elseif not slots[n] then
-    slots[n] = take(id, unstarted[id])
+    slots[n] = take(id, cost, unstarted[id])
     if not slots[n] then
       save(g)
       return { 'EXPIRED', micros(now) }

@@ -14,24 +14,37 @@
 -- ARGV[9]  ms for which the result of a dropped durable call is kept
 -- ARGV[10] what to store as the result of a call that is dropped to make room
 -- ARGV[11] lease of the calling process in µs
--- ARGV[12…] pairs of id, data
--- Reply    { 'LATE', now } · { 'UNDECLARED' } · { 'BLOCKED', now, until, reason }
+-- ARGV[12…] triples of id, data, options: '' or a JSON object of p (priority: 1 high, 2 low), w (cost), x (longest wait in
+--          µs, in place of ARGV[7]), d (key under which only one call may wait) and u ('join' or 'refuse' what it finds)
+-- Reply    { 'LATE', now } · { 'UNDECLARED' } · { 'BLOCKED', now, until, reason } · { 'DUPLICATE', now, id that waits }
 --          { 'FULL', now, depth, capacity, time of room }
 --          { 'GRANTED', now, slot, lateness in µs, moved in all in µs, concurrency }
 --          { 'ADDED', now, number added, expected start of the first, of the last, attended, depth, { dropped… },
---            { which of the calls were known, from 0… } }, where the expected starts are those of the calls added
+--            { which of the calls were known, from 0… }, { under which id each of these is known… } }, where the
+--            expected starts are those of the calls added
 -- O(1) per call, and O(rules · log log-size) once
 --- @include "gate"
 --- @include "wake"
 --- @include "drop"
+--- @include "ranks"
 --- @bullmq "addStandardJob"
+--- @bullmq "addPrioritizedJob"
 local now = clock(ARGV[1])
 if ARGV[2] ~= '' and now > tonumber(ARGV[2]) then return { 'LATE', micros(now) } end
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local mode, kind, client, maxWait = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[7])
 local FIRST = 12
-local count = (#ARGV - FIRST + 1) / 2
+local count = (#ARGV - FIRST + 1) / 3
+local function idOf(i) return ARGV[FIRST + 3 * i] end
+local function dataOf(i) return ARGV[FIRST + 3 * i + 1] end
+local NONE, decoded = {}, {}
+local function optionsOf(i)
+  local text = ARGV[FIRST + 3 * i + 2]
+  if text == '' then return NONE end
+  decoded[i] = decoded[i] or cjson.decode(text)
+  return decoded[i]
+end
 
 -- It waits, runs, or its result is kept. What is left of a failed call when its result has gone does not count.
 local function isKnown(id)
@@ -39,35 +52,53 @@ local function isKnown(id)
   return call('EXISTS', base .. id) == 1 and not call('ZSCORE', base .. 'failed', id)
 end
 
-local known, fresh = {}, count
-if ARGV[8] == '1' then
-  local seen = {}
-  for i = 0, count - 1 do
-    local id = ARGV[FIRST + 2 * i]
-    if seen[id] or isKnown(id) then
-      known[i] = true
-      fresh = fresh - 1
-    end
-    seen[id] = true
+-- The call that waits under a key, if it still does.
+local function holderOf(key)
+  local id = call('HGET', base .. 'dedupe', key)
+  if not id then return nil end
+  local job = call('HMGET', base .. id, 'd', 'processedOn')
+  return job[1] == key and not job[2] and id or nil
+end
+
+-- By position, the id under which a call is known; and those that this very script will add.
+local known, fresh, seen, held = {}, count, {}, {}
+for i = 0, count - 1 do
+  local id, key = idOf(i), optionsOf(i).d
+  local holder = key and (held[key] or holderOf(key))
+  if ARGV[8] == '1' and (seen[id] or isKnown(id)) then
+    known[i] = id
+  elseif holder and holder ~= id then
+    if optionsOf(i).u == 'refuse' then return { 'DUPLICATE', micros(now), holder } end
+    known[i] = holder
   end
+  if known[i] then
+    fresh = fresh - 1
+  elseif key then
+    held[key] = id
+  end
+  seen[id] = true
 end
 local function knownOf(accepted)
-  local list = {}
+  local places, ids = {}, {}
   for i = 0, accepted - 1 do
-    if known[i] then list[#list + 1] = i end
+    if known[i] then
+      places[#places + 1] = i
+      ids[#ids + 1] = known[i]
+    end
   end
-  return list
+  return places, ids
 end
 if fresh == 0 then
   local attended = 1
-  if call('LLEN', base .. 'wait') > 0 then attended = attend(g, now) end
+  if waitingCalls() > 0 then attended = attend(g, now) end
   save(g)
-  return { 'ADDED', micros(now), count, micros(now), micros(now), attended, occupied(g, now), {}, knownOf(count) }
+  local places, ids = knownOf(count)
+  return { 'ADDED', micros(now), count, micros(now), micros(now), attended, occupied(g, now), {}, places, ids }
 end
 if g.blockedUntil > now then return { 'BLOCKED', micros(now), micros(g.blockedUntil), g.blockReason or '' } end
 
-local ahead = call('LLEN', base .. 'wait')
-local waiting = ahead + call('ZCARD', base .. 'prioritized')
+local inLine, ranked = call('LLEN', base .. 'wait'), call('ZCARD', base .. 'prioritized')
+local waiting = inLine + ranked
 
 local function mayFly()
   if g.concurrency == 0 then return true end
@@ -76,19 +107,20 @@ local function mayFly()
 end
 
 -- The reply with its grant was lost, and the slot is still to come.
-local given = ARGV[8] == '1' and kind == 'permit' and call('ZSCORE', base .. 'slots', ARGV[FIRST])
+local given = ARGV[8] == '1' and kind == 'permit' and call('ZSCORE', base .. 'slots', idOf(0))
 if given and tonumber(given) > now then
   return { 'GRANTED', micros(now), micros(tonumber(given)), g.late, micros(g.shifted), g.concurrency }
 end
 
 -- An empty bucket needs no queue, and nobody is overtaken.
 if kind == 'permit' and waiting == 0 and mayFly() then
-  local slot = nextSlot(g, now)
+  local cost = optionsOf(0).w or 1
+  local slot = nextSlot(g, now, cost)
   local coming = call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf')
   if slot - now <= tonumber(ARGV[6]) and coming < g.capacity then
     if coming == 0 then call('DEL', base .. 'slots') end
-    reserve(g, now, slot, ARGV[FIRST], true)
-    if g.concurrency > 0 then call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), ARGV[FIRST]) end
+    reserve(g, now, slot, idOf(0), true, cost)
+    if g.concurrency > 0 then call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), idOf(0)) end
     expireWhenIdle(g, now)
     save(g)
     return { 'GRANTED', micros(now), micros(slot), g.late, micros(g.shifted), g.concurrency }
@@ -97,32 +129,51 @@ end
 
 local depth = depthOf(g, now, waiting)
 local room = g.capacity - depth
+-- Those that wait for the second time, at the head of the queue, and have no place: not those to be redelivered later.
+local again = g.again - redeliveries(g)
+
+-- High before normal before low, whatever their order of arrival; among many calls, the lowest of them.
+local rank = HIGH
+for i = 0, count - 1 do
+  if not known[i] then rank = math.max(rank, RANKS[optionsOf(i).p or 0]) end
+end
+local high = ranked > 0 and call('ZCOUNT', base .. 'prioritized', '-inf', '(' .. LOW_SCORE) or 0
+local ahead = ({ high, high + inLine, waiting })[rank]
 
 -- When the leak will have made room for `missing` calls: those that hold a slot leave first, and those that wait for the
--- second time stand at the head of the queue, but have no place to leave.
+-- second time stand before the others.
 local function timeOfRoom(missing)
   local leaving = call('ZRANGEBYSCORE', base .. 'slots', '(' .. micros(now), '+inf', 'WITHSCORES', 'LIMIT', 0, missing)
   if leaving[2 * missing] then return tonumber(leaving[2 * missing]) end
-  return expectedSlot(g, now, g.again + missing - #leaving / 2 - 1)
+  return expectedSlot(g, now, again + missing - #leaving / 2 - 1)
+end
+
+-- The oldest call of the lowest rank, but of none above those that come, and none that waits for the second time.
+local position = -1
+local function oldest()
+  local low = rank >= LOW and ranked > 0 and headOf(LOW)
+  if low then return low end
+  while rank >= NORMAL do
+    local id = call('LINDEX', base .. 'wait', position)
+    if not id then break end
+    if call('HGET', base .. id, 'r') ~= '1' then return id end
+    position = position - 1
+  end
+  return high > 0 and headOf(HIGH)
 end
 
 local dropped = {}
--- Drops nothing in vain: neither where that makes too little room, nor what waits for the second time and has no place.
-local droppable = ahead - g.again
+-- Drops nothing in vain: not where that makes too little room.
+local droppable = ({ high, high + inLine - again, waiting - again })[rank]
 local needed = mode == 'fit' and 1 or fresh
 if fresh > room and g.overflow == 'drop-oldest' and room + droppable >= needed then
-  local position = -1
   while room < math.min(fresh, g.capacity) do
-    local id = call('LINDEX', base .. 'wait', position)
+    local id = oldest()
     if not id then break end
-    local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
-    if job[4] == '1' then
-      position = position - 1
-    else
-      call('LREM', base .. 'wait', -1, id)
-      room = room + 1
-      dropped[#dropped + 1] = discard(id, job[1], job[2], ARGV[10], tonumber(ARGV[9]))
-    end
+    local job = call('HMGET', base .. id, 'name', 'c')
+    if call('ZREM', base .. 'prioritized', id) == 0 then call('LREM', base .. 'wait', -1, id) end
+    room = room + 1
+    dropped[#dropped + 1] = discard(id, job[1], job[2], ARGV[10], tonumber(ARGV[9]))
   end
 end
 if fresh > room then
@@ -139,24 +190,44 @@ if fresh > room then
   count = accepted
 end
 
-ahead = ahead - #dropped
+ahead = math.max(0, ahead - #dropped)
 persist(g)
 local keys = {
   base .. 'wait', base .. 'paused', base .. 'meta', base .. 'id', base .. 'completed', base .. 'delayed',
   base .. 'active', base .. 'events', base .. 'marker',
 }
-local opts = cmsgpack.pack({ attempts = 1 })
+local rankedKeys = {
+  base .. 'marker', base .. 'meta', base .. 'id', base .. 'prioritized', base .. 'delayed', base .. 'completed',
+  base .. 'active', base .. 'events', base .. 'pc',
+}
 local milliseconds = math.floor(now / 1000)
 -- BullMQ counts what is added. Unlike the time, that goes neither back nor stands still.
 local order = tonumber(call('GET', base .. 'id') or 0)
 local function add(i)
-  local id, data = ARGV[FIRST + 2 * i], ARGV[FIRST + 2 * i + 1]
+  local id, options = idOf(i), optionsOf(i)
   if ARGV[8] == '1' and call('ZREM', base .. 'failed', id) == 1 then call('DEL', base .. id) end
-  local added = addStandardJob(keys, { cmsgpack.pack({ base, id, kind, milliseconds }), data, opts })
+  local head = cmsgpack.pack({ base, id, kind, milliseconds })
+  local added
+  if options.p then
+    added = addPrioritizedJob(rankedKeys, { head, dataOf(i), cmsgpack.pack({ attempts = 1, priority = options.p }) })
+  else
+    added = addStandardJob(keys, { head, dataOf(i), cmsgpack.pack({ attempts = 1 }) })
+  end
   order = order + 1
   if added ~= id then error('spillway: BullMQ did not add the job: ' .. tostring(added)) end
-  call('HSET', base .. id, 'c', kind == 'permit' and client or '', 'x', maxWait and micros(now + maxWait) or '',
-    'o', string.format('%015.0f', order))
+  local longest = options.x or maxWait
+  local fields = {
+    'c', kind == 'permit' and client or '', 'x', longest and micros(now + longest) or '',
+    'o', string.format('%015.0f', order),
+  }
+  if options.w then
+    fields[#fields + 1], fields[#fields + 2] = 'w', options.w
+  end
+  if options.d then
+    fields[#fields + 1], fields[#fields + 2] = 'd', options.d
+    call('HSET', base .. 'dedupe', options.d, id)
+  end
+  call('HSET', base .. id, unpack(fields))
 end
 for i = 0, count - 1 do
   if not known[i] then add(i) end
@@ -164,7 +235,8 @@ end
 if kind == 'permit' then call('ZADD', base .. 'leases', now + tonumber(ARGV[11]), client) end
 local attended = attend(g, now)
 save(g)
+local places, ids = knownOf(count)
 return {
   'ADDED', micros(now), count, micros(expectedSlot(g, now, ahead)), micros(expectedSlot(g, now, ahead + fresh - 1)),
-  attended, g.capacity - room + fresh, dropped, knownOf(count),
+  attended, g.capacity - room + fresh, dropped, places, ids,
 }

@@ -13,12 +13,13 @@
 local now = clock(ARGV[1])
 local id = ARGV[2]
 local removed = call('LREM', base .. 'wait', -1, id) + call('ZREM', base .. 'prioritized', id)
+  + call('ZREM', base .. 'delayed', id)
 if removed > 0 then
   local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
   local g = load(now)
   if g then
     leave(g, job)
-    if call('LLEN', base .. 'wait') == 0 then expireWhenIdle(g, now) end
+    if waitingCalls() == 0 then expireWhenIdle(g, now) end
     save(g)
   end
   return { 'CANCELLED', micros(now), discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3])) }

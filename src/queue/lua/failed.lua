@@ -27,7 +27,7 @@ if room <= 0 then return { 'OK', micros(now), 0 } end
 local retried = call('ZRANGE', base .. 'failed', 0, room - 1)
 for _, id in ipairs(retried) do
   call('ZREM', base .. 'failed', id)
-  call('HDEL', base .. id, 'failedReason', 'finishedOn', 'processedOn', 'stc', 'am', 'x', 'r')
+  call('HDEL', base .. id, 'failedReason', 'finishedOn', 'processedOn', 'stc', 'am', 'ac', 'rd', 'x', 'r')
   call('HSET', base .. id, 'o', string.format('%015.0f', call('INCR', base .. 'id')))
   call('DEL', base .. 'result:' .. id)
   call('LPUSH', base .. 'wait', id)

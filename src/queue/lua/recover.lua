@@ -1,35 +1,37 @@
--- Puts the calls of dead workers back at the head of the queue, drops what has waited too long, and makes sure that
--- somebody looks at a bucket with work. Run by every worker now and then; BullMQ's `stalled-check` key lets one through.
+-- Puts the calls of dead workers back at the head of the queue, and those to be redelivered now at its end; drops what
+-- has waited too long, and makes sure that somebody looks at a bucket with work. Run by every worker now and then; BullMQ's `stalled-check` key lets one through.
 --
 -- KEYS[1]  gate hash
 -- ARGV[1]  now in µs, '' for the server's time
 -- ARGV[2]  interval of the check in ms
 -- ARGV[3]  ms for which the result of an expired durable call is kept
 -- ARGV[4]  what to store as the result of a durable call that waited too long
--- Reply    { 'OK', now, { ids put back… }, { dropped… }, waiting, active } or { 'UNDECLARED' }
--- O(active + dropped)
+-- Reply    { 'OK', now, { ids put back… }, { dropped… }, waiting, active or to be redelivered } or { 'UNDECLARED' }
+-- O(active + dropped + redelivered)
 --- @include "gate"
 --- @include "wake"
 --- @include "drop"
+--- @include "ranks"
 --- @bullmq "moveStalledJobsToWait"
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
 
 local dropped = {}
-for _ = 1, 200 do
-  local id = call('LINDEX', base .. 'wait', -1)
-  if not id then break end
-  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
-  -- One that waits for a second time may have been sent; waiting is not what ends it.
-  local expired = tonumber(job[3] or '') and tonumber(job[3]) < now and job[4] ~= '1'
-  local gone = job[1] == 'permit' and isGone(g, job[2], now)
-  if not expired and not gone then break end
-  call('RPOP', base .. 'wait')
-  leave(g, job)
-  dropped[#dropped + 1] = {
-    expired and 'expired' or 'gone', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))),
-  }
+for _, rank in ipairs({ HIGH, NORMAL, LOW }) do
+  for _ = 1, 200 do
+    local id = headOf(rank)
+    local job = id and call('HMGET', base .. id, 'name', 'c', 'x', 'r')
+    -- One that waits for a second time may have been sent; waiting is not what ends it.
+    local expired = job and tonumber(job[3] or '') and tonumber(job[3]) < now and job[4] ~= '1'
+    local gone = job and job[1] == 'permit' and isGone(g, job[2], now)
+    if not expired and not gone then break end
+    pull(id, rank)
+    leave(g, job)
+    dropped[#dropped + 1] = {
+      expired and 'expired' or 'gone', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))),
+    }
+  end
 end
 
 local recovered = moveStalledJobsToWait({
@@ -48,7 +50,14 @@ for _, id in ipairs(recovered) do
 end
 call('ZREMRANGEBYSCORE', base .. 'leases', '-inf', micros(now))
 
-local waiting = call('LLEN', base .. 'wait')
+-- BullMQ's score of a delayed job is 4096 times its time in ms, and a count.
+local due = call('ZRANGEBYSCORE', base .. 'delayed', '-inf', micros((math.floor(now / 1000) + 1) * 4096 - 1), 'LIMIT', 0, 1000)
+for _, id in ipairs(due) do
+  call('ZREM', base .. 'delayed', id)
+  call('LPUSH', base .. 'wait', id)
+end
+
+local waiting = waitingCalls()
 if waiting > 0 then
   persist(g)
   attend(g, now)
@@ -56,4 +65,6 @@ else
   expireWhenIdle(g, now)
 end
 save(g)
-return { 'OK', micros(now), recovered, dropped, waiting, call('LLEN', base .. 'active') }
+return {
+  'OK', micros(now), recovered, dropped, waiting, call('LLEN', base .. 'active') + call('ZCARD', base .. 'delayed'),
+}

@@ -5,6 +5,7 @@
 -- ARGV[2]  id
 -- ARGV[3]  lock token
 -- ARGV[4]  attempts made so far
+-- ARGV[5]  those of them that count
 -- Reply    { 'OK', now } or { 'LOST', now, code }
 -- O(calls that came back before), and O(active) for BullMQ's LREM
 --- @include "gate"
@@ -19,7 +20,7 @@ local code = moveJobFromActiveToWait({
 }, { id, ARGV[3], base .. id })
 if code < 0 then return { 'LOST', micros(now), code } end
 if call('LREM', base .. 'wait', -1, id) == 0 then return { 'LOST', micros(now), -3 } end
-call('HSET', base .. id, 'am', ARGV[4])
+call('HSET', base .. id, 'am', ARGV[4], 'ac', ARGV[5])
 line(id)
 local g = load(now)
 if g then

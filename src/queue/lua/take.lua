@@ -16,13 +16,14 @@
 -- Reply    { state, now, look again at (µs, 0 = when woken), { calls… }, { dropped… }, lateness in µs, moved in all in µs, concurrency }
 --          or { 'LATE', now } or { 'UNDECLARED' }
 --          state: 'more' (ask again) · 'wait' · 'empty' · 'full' (concurrency)
---          call: { id, slot, 'permit', client }
---             or { id, slot, 'request', BullMQ's job hash as a flat list }
+--          call: { id, slot, cost, 'permit', client }
+--             or { id, slot, cost, 'request', BullMQ's job hash as a flat list }
 --          dropped: { why, id, client, waiting processes… }
 -- O(rules · log log-size) per call
 --- @include "gate"
 --- @include "wake"
 --- @include "drop"
+--- @include "ranks"
 --- @bullmq "moveToActive"
 local now = clock(ARGV[1])
 if ARGV[9] and ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { 'LATE', micros(now) } end
@@ -40,11 +41,17 @@ end
 call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', micros(now))
 
 -- nil when BullMQ does not hand out the call: its queue is paused, or full, by hand (a dashboard).
-local function take(id, slot, kind, client, comesBack)
+local function take(id, rank, kind, client, comesBack)
   if kind == 'permit' then
-    call('RPOP', base .. 'wait')
+    pull(id, rank)
     call('DEL', base .. id)
-    return { id, micros(slot), 'permit', client }
+    return client
+  end
+  -- BullMQ hands out the head of its list.
+  if rank ~= NORMAL then
+    pull(id, rank)
+    call('RPUSH', base .. 'wait', id)
+    call('HSET', base .. id, 'priority', 0)
   end
   local job = moveToActive({
     base .. 'wait', base .. 'active', base .. 'prioritized', base .. 'events', base .. 'stalled', base .. 'limiter',
@@ -52,46 +59,56 @@ local function take(id, slot, kind, client, comesBack)
   }, { base, math.floor(now / 1000), cmsgpack.pack({ token = ARGV[5], lockDuration = tonumber(ARGV[6]) }) })
   if job[2] ~= id then return nil end
   if comesBack then call('HDEL', base .. id, 'r') end
-  return { id, micros(slot), 'request', job[1] }
+  return job[1]
+end
+
+-- Whether some call waits in the set is known once for all: nobody adds one meanwhile.
+local anyRanked = call('EXISTS', base .. 'prioritized') == 1
+local function first()
+  if anyRanked then return nextCall() end
+  return call('LINDEX', base .. 'wait', -1), NORMAL
 end
 
 local calls, dropped, state, again = {}, {}, 'more', 0
 for scan = 1, SCANS do
   if #calls >= most then break end
-  local id = call('LINDEX', base .. 'wait', -1)
+  local id, rank = first()
   if not id then
     state = 'empty'
     break
   end
-  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
-  local kind, client, deadline = job[1], job[2] or '', job[3] or ''
+  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r', 'w', 'd')
+  local kind, client, deadline, cost = job[1], job[2] or '', job[3] or '', tonumber(job[5] or 1)
   if not kind then
-    call('RPOP', base .. 'wait')
+    pull(id, rank)
   elseif deadline ~= '' and now > tonumber(deadline) and job[4] ~= '1' then
-    call('RPOP', base .. 'wait')
+    pull(id, rank)
     leave(g, job)
     dropped[#dropped + 1] = { 'expired', unpack(discard(id, kind, client, ARGV[8], tonumber(ARGV[7]))) }
   elseif kind == 'permit' and isGone(g, client, now) then
-    call('RPOP', base .. 'wait')
+    pull(id, rank)
     dropped[#dropped + 1] = { 'gone', unpack(discard(id, kind, client, '', 0)) }
   elseif free <= 0 then
     state = 'full'
     break
   else
-    local slot = nextSlot(g, now)
+    local slot = nextSlot(g, now, cost)
     if slot - now > horizon then
       state, again = 'wait', slot - horizon
       -- A policy set for a time gives way to another one, which may let calls start earlier.
       if g.overrideUntil > now then again = math.min(again, g.overrideUntil) end
       break
     end
-    local taken = take(id, slot, kind, client, job[4] == '1')
+    local taken = take(id, rank, kind, client, job[4] == '1')
     if not taken then
       state = 'full'
       break
     end
-    reserve(g, now, slot, id, not leave(g, job))
-    calls[#calls + 1] = taken
+    local isFirst = not leave(g, job)
+    reserve(g, now, slot, id, isFirst, cost)
+    if isFirst and kind == 'request' then g.firsts = g.firsts + 1 end
+    if job[6] then forget(id, job[6]) end
+    calls[#calls + 1] = { id, micros(slot), cost, kind, taken }
     if g.concurrency > 0 then
       call('ZADD', base .. 'inflight', now + tonumber(ARGV[6]) * 1000, id)
       free = free - 1
@@ -102,14 +119,15 @@ end
 if most == 0 then
   -- The worker was woken but can carry nothing now; somebody else shall look.
   if g.turn == worker then giveTurn(g, '', now, 0) end
-  local other = call('LLEN', base .. 'wait') > 0 and wakeIdle(g)
+  local other = waitingCalls() > 0 and wakeIdle(g)
   if other then giveTurn(g, other, now, now + TURN_MICROS) end
 elseif state == 'empty' or state == 'full' then
   if g.turn == worker then giveTurn(g, '', now, 0) end
   call('ZADD', base .. 'idle', now, worker)
   if state == 'empty' then
-    -- Nothing waits, so nothing waits again, even where a waiting call was removed by other hands (a dashboard).
-    if g.again ~= 0 then g.again, g.dirty = 0, true end
+    -- Nothing waits, so nothing waits again but what is to be redelivered, even where a waiting call was removed by other
+    -- hands (a dashboard).
+    if g.again ~= 0 then g.again, g.dirty = call('ZCARD', base .. 'delayed'), true end
   end
 elseif state == 'wait' then
   -- One worker waits for the slot; the turn goes round, so that all of them share the work.
@@ -132,7 +150,7 @@ else
   if g.turn ~= worker and g.turnUntil <= now then giveTurn(g, worker, now, 0) end
   if g.turn == worker then giveTurn(g, worker, now, now + TURN_MICROS) end
   -- More is due than this worker could carry: another one may help.
-  if #calls > 0 and nextSlot(g, now) - now <= horizon and free > 0 and call('LLEN', base .. 'wait') > 0 then wakeIdle(g) end
+  if #calls > 0 and nextSlot(g, now) - now <= horizon and free > 0 and waitingCalls() > 0 then wakeIdle(g) end
 end
 save(g)
 return { state, micros(now), micros(again), calls, dropped, g.late, micros(g.shifted), g.concurrency }

@@ -17,6 +17,11 @@ local function waiters(id)
   return list
 end
 
+-- Another call may wait under that key again.
+local function forget(id, key)
+  if call('HGET', base .. 'dedupe', key) == id then call('HDEL', base .. 'dedupe', key) end
+end
+
 -- A call that waits for a second time leaves the queue.
 local function leave(g, job)
   if job[4] ~= '1' then return false end
@@ -53,6 +58,8 @@ end
 -- Removes the job and, for a durable call, keeps `outcome` as its result. Returns who is to be told:
 -- { id, client or '', waiting processes… }.
 local function discard(id, kind, client, outcome, keepMs)
+  local key = kind ~= 'permit' and call('HGET', base .. id, 'd')
+  if key then forget(id, key) end
   call('DEL', base .. id)
   if kind == 'permit' then return { id, client or '' } end
   if keepMs > 0 then

@@ -29,12 +29,12 @@ local FIELDS = {
   'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted',
   'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
   'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
-  'slow', 'slowAt', 'learned', 'learnedUntil', 'second', 'starts',
+  'slow', 'slowAt', 'learned', 'learnedUntil', 'second', 'starts', 'weighed', 'costSum', 'costOut', 'mean', 'firsts',
 }
 local NUMBERS = {
   'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'part', 'last', 'changed', 'shifted',
   'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
-  'slow', 'slowAt', 'learnedUntil', 'second', 'starts',
+  'slow', 'slowAt', 'learnedUntil', 'second', 'starts', 'costSum', 'costOut', 'mean', 'firsts',
 }
 local FOREVER = 9007199254740991
 
@@ -72,13 +72,18 @@ local function read(now)
   g.cycle = math.ceil(g.cycle / g.share)
   g.spacing = g.cycle / g.limit
   g.closedUntil = math.max(g.pausedUntil, g.blockedUntil)
-  g.windows, g.longest, g.reach = {}, 0, 0
+  g.weighed = g.weighed == '1'
+  g.windows, g.longest, g.reach, g.costReach = {}, 0, 0, 0
   -- What the server named last holds beside the rules.
   local learned = g.learnedUntil > now and g.learned or ''
-  for n, per in string.gmatch((g.rules or '') .. ',' .. learned, '(%d+)/(%d+)') do
-    local window = { limit = tonumber(n), cycle = tonumber(per) + g.late }
+  for n, per, cost in string.gmatch((g.rules or '') .. ',' .. learned, '(%d+)/(%d+)(c?)') do
+    local window = { limit = tonumber(n), cycle = tonumber(per) + g.late, weighed = cost == 'c' }
     g.windows[#g.windows + 1] = window
-    g.longest = math.max(g.longest, window.limit)
+    if window.weighed then
+      g.costReach = math.max(g.costReach, window.cycle)
+    else
+      g.longest = math.max(g.longest, window.limit)
+    end
     g.reach = math.max(g.reach, window.cycle)
   end
   return g
@@ -90,7 +95,8 @@ local function save(g)
     'newest', g.newest or '', 'undo', g.undo or '', 'changed', micros(math.max(g.changed, g.now)),
     'shifted', micros(g.shifted), 'again', g.again, 'goes', micros(g.goes), 'turn', g.turn or '',
     'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince),
-    'second', g.second, 'starts', g.starts)
+    'second', g.second, 'starts', g.starts, 'firsts', g.firsts, 'mean', string.format('%.3f', g.mean),
+    'costSum', micros(g.costSum), 'costOut', micros(g.costOut))
 end
 
 -- The server's clock was set back, or another server with another clock has taken over. Everything that was `by` ahead
@@ -159,163 +165,5 @@ local function load(now)
   return g
 end
 
--- The theoretical arrival time. No credit is saved up while the gate is closed: reopening releases no burst.
-local function arrival(g) return math.max(g.tat, g.closedUntil + g.tau) end
-
--- The earliest time at which one more call may start. O(rules · log log-size).
-local function nextSlot(g, now)
-  -- Never before the last one: where a rule had pushed that ahead, a burst would overtake it.
-  local slot = math.max(now, arrival(g) - g.tau, g.last, g.closedUntil)
-  for _, window in ipairs(g.windows) do
-    local nth = call('ZRANGE', base .. 'log', -window.limit, -window.limit, 'WITHSCORES')
-    if nth[2] then slot = math.max(slot, tonumber(nth[2]) + window.cycle) end
-  end
-  return slot
-end
-
--- How far `calls` calls move the schedule on, and what is left of the last µs: sums of whole numbers, so that an
--- interval such as 1/3 s neither drifts nor lets N + 1 calls into a window by a rounded µs.
-local function advance(g, part, calls)
-  local rest = part + calls * (g.cycle % g.limit)
-  return calls * math.floor(g.cycle / g.limit) + math.floor(rest / g.limit), rest % g.limit
-end
-
--- When the call with `ahead` others before it will start, if nothing changes. A lower bound where rules interact.
-local function expectedSlot(g, now, ahead)
-  local first, tat, part = nextSlot(g, now), arrival(g), g.part
-  if tat > g.tat then part = 0 end
-  if first > tat then tat, part = first, 0 end
-  local slot = math.max(first, tat + advance(g, part, ahead) - g.tau)
-  for _, window in ipairs(g.windows) do
-    local rounds, rest = math.floor(ahead / window.limit), ahead % window.limit
-    local rank = -(window.limit - rest)
-    local nth = call('ZRANGE', base .. 'log', rank, rank, 'WITHSCORES')
-    if nth[2] then
-      slot = math.max(slot, tonumber(nth[2]) + (rounds + 1) * window.cycle)
-    else
-      slot = math.max(slot, first + rounds * window.cycle)
-    end
-  end
-  return slot
-end
-
--- The depth that capacity bounds: calls whose first attempt has not started. `again` counts those that wait for a second
--- time (their worker died or closed): they had their place and gave it up when they first started.
-local function depthOf(g, now, waiting)
-  return waiting + call('ZCARD', base .. 'delayed') + call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf') - g.again
-end
-local function occupied(g, now)
-  return depthOf(g, now, call('LLEN', base .. 'wait') + call('ZCARD', base .. 'prioritized'))
-end
-
--- Starts that no window can see any more are forgotten, except the newest, which a longer window set later will count.
-local function trimLog(g, now)
-  local unseen = call('ZCOUNT', base .. 'log', '-inf', micros(now - g.reach))
-  local excess = math.min(unseen, call('ZCARD', base .. 'log') - g.longest)
-  if excess > 0 then call('ZREMRANGEBYRANK', base .. 'log', 0, excess - 1) end
-end
-
-local IDLE_MICROS, FOREVER_MICROS = 3600000000, 3155760000000000
-
--- A key that comes anew in a bucket whose keys go by themselves goes with them.
-local function age(g, name)
-  if g.goes > g.now then call('PEXPIRE', base .. name, math.ceil((g.goes - g.now) / 1000)) end
-end
-
--- Starts per second, in a ring of an hour. The second that runs is counted in the gate, so that a call costs no command.
-local RING_SECONDS = 3600
-local function tally(g, slot, starts)
-  local second = math.floor(slot / 1000000)
-  if second > g.second then
-    if g.starts > 0 then
-      call('HSET', base .. 'usage', g.second % RING_SECONDS, g.second .. ' ' .. g.starts)
-      age(g, 'usage')
-    end
-    g.second, g.starts = second, 0
-  end
-  if second == g.second then g.starts = math.max(0, g.starts + starts) end
-end
-
--- Takes a slot. `first` says that this is the call's first attempt, which occupies a place until it starts.
-local function reserve(g, now, slot, id, first)
-  g.undo = string.format('%.0f %.0f %.0f', g.tat, g.part, g.last)
-  local tat, part = arrival(g), g.part
-  if tat > g.tat then part = 0 end
-  if slot > tat then tat, part = slot, 0 end
-  local step
-  step, g.part = advance(g, part, 1)
-  g.tat = tat + step
-  g.last, g.newest = slot, id
-  tally(g, slot, 1)
-  g.dirty = true
-  if first then
-    call('ZADD', base .. 'slots', slot, id)
-    age(g, 'slots')
-  end
-  if slot - now > LATER_MICROS then
-    call('ZREMRANGEBYSCORE', base .. 'later', '-inf', micros(now - 60000000))
-    call('ZADD', base .. 'later', slot, id .. '@' .. micros(slot))
-  end
-  if g.longest > 0 then
-    call('ZADD', base .. 'log', slot, id .. '@' .. micros(slot))
-    age(g, 'log')
-    trimLog(g, now)
-  end
-end
-
--- Undoes a reservation whose start did not happen. Only the newest slot can be used again by somebody else; an older
--- one stays empty, since later slots have been promised already.
-local function giveBack(g, slot, id)
-  -- A call may hold two slots for a while: one for its next attempt, and one that it has left to another call.
-  local member = id .. '@' .. micros(slot)
-  call('ZREM', base .. 'later', member)
-  call('ZREM', base .. 'recalled', member)
-  if g.longest > 0 then call('ZREM', base .. 'log', member) end
-  tally(g, slot, -1)
-  g.dirty = true
-  if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end
-  local tat, part, last = string.match(g.undo, '^(%d+) (%d+) (%d+)$')
-  g.tat, g.part, g.last = tonumber(tat), tonumber(part), tonumber(last)
-  g.newest, g.undo = '', ''
-  g.dirty = true
-end
-
--- A start that turned out later than `late` (a connection had to be made first) must not crowd the starts that follow:
--- the schedule moves by the excess, or skips one slot where that is less. The late start then counts in place of the
--- skipped one, so windows still hold, as long as it is not late by a whole period. `seen` is what the schedule had moved
--- in all when the slot was reserved: several starts that were late together need not move it several times.
-local function shift(g, id, slot, excess, seen)
-  local more = math.min(excess - (g.shifted - seen), math.ceil(g.spacing))
-  if more <= 0 then return end
-  g.tat = g.tat + more
-  g.last = g.last + more
-  g.shifted = g.shifted + more
-  g.newest, g.undo = '', ''
-  g.dirty = true
-  -- Not later than now: the slot may be one of a clock that has been set back since.
-  local start = math.min(slot + excess, g.now)
-  if g.longest > 0 then call('ZADD', base .. 'log', 'XX', start, id .. '@' .. micros(slot)) end
-end
-
-local VOLATILE = {
-  'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled',
-  'usage',
-}
-
--- A bucket with work stays. `goes` is when its keys go by themselves, 0 for never.
-local function persist(g)
-  if g.goes == 0 then return end
-  for _, name in ipairs(VOLATILE) do call('PERSIST', base .. name) end
-  g.goes, g.dirty = 0, true
-end
-
--- Buckets come by the thousand (one per host or tenant) and must go by themselves, but not before their rules, pauses
--- and changed policies have run out. Put off only when it has come half as near as it may: a bucket may be used often.
-local function expireWhenIdle(g, now)
-  if g.overrideUntil == 0 and call('HEXISTS', KEYS[1], 'override') == 1 then return persist(g) end
-  local last = math.max(g.tat, g.pausedUntil, g.blockedUntil, g.overrideUntil, now + g.reach)
-  local goes = math.min(last + IDLE_MICROS, now + FOREVER_MICROS)
-  if g.goes > 0 and g.goes >= goes - IDLE_MICROS / 2 then return end
-  for _, name in ipairs(VOLATILE) do call('PEXPIRE', base .. name, math.ceil((goes - now) / 1000)) end
-  g.goes, g.dirty = goes, true
-end
+--- @include "expiry"
+--- @include "slots"
