@@ -27,6 +27,11 @@ export function limitPart(limit: string): string {
   return shorten(encode(limit), MAX_LIMIT_PART);
 }
 
+/** A text of the caller's as a part of a Redis key: unique, and as short and harmless as a bucket's name. */
+export function keyPart(text: string): string {
+  return shorten(encode(text), MAX_BUCKET_LENGTH);
+}
+
 /** Reads a bucket's name. */
 export function parseBucketName(bucket: string): BucketParts {
   const [limit = "", ...rest] = bucket.split("|");

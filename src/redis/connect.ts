@@ -1,4 +1,6 @@
 import { Cluster, Redis, type RedisOptions } from "ioredis";
+import { InvalidLimitError } from "../errors.js";
+import { isRecord } from "../limits/check.js";
 
 /**
  * Where Redis is: a URL, ioredis options, or an ioredis client (`Redis` or `Cluster`). A client is only a pattern for
@@ -90,8 +92,22 @@ export function whenReady(connection: Connection, milliseconds: number): Promise
   });
 }
 
+/** @throws {InvalidLimitError} when these are not a {@link RedisOption} and a prefix of keys. */
+export function checkRedis(redis: unknown, prefix: string | undefined): void {
+  if (redis !== undefined && typeof redis !== "string" && !isRecord(redis)) {
+    throw new InvalidLimitError("redis", "a URL, ioredis options, or an ioredis client", redis);
+  }
+  if (isRecord(redis) && isForeignClient(redis)) {
+    const expected = "a URL, ioredis options, or a client of the ioredis 6 that spillway uses";
+    throw new InvalidLimitError("redis", expected, "a client of another ioredis");
+  }
+  if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
+    throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);
+  }
+}
+
 /** A client of another copy or version of ioredis: its fields are not options, and a server of this machine would be taken. */
-export const isForeignClient = (option: object): boolean =>
+const isForeignClient = (option: object): boolean =>
   "duplicate" in option && !(option instanceof Redis || option instanceof Cluster);
 
 export const isCluster = (option: RedisOption): boolean => option instanceof Cluster;

@@ -1,7 +1,6 @@
 import { InvalidLimitError } from "../errors.js";
-import { isRecord } from "../limits/check.js";
 import { Reporter } from "../observe/events.js";
-import { isForeignClient } from "./connect.js";
+import { checkRedis } from "./connect.js";
 import { Keeper } from "./keeper.js";
 import { Mailbox } from "./mailbox.js";
 import { Session, type SessionOptions } from "./session.js";
@@ -36,14 +35,5 @@ export function checkConnection(options: { limits: unknown; prefix?: string | un
   if (typeof limits !== "object" || limits === null || !("match" in limits)) {
     throw new InvalidLimitError("limits", "what defineLimits() returns", limits);
   }
-  if (redis !== undefined && typeof redis !== "string" && !isRecord(redis)) {
-    throw new InvalidLimitError("redis", "a URL, ioredis options, or an ioredis client", redis);
-  }
-  if (isRecord(redis) && isForeignClient(redis)) {
-    const expected = "a URL, ioredis options, or a client of the ioredis 6 that spillway uses";
-    throw new InvalidLimitError("redis", expected, "a client of another ioredis");
-  }
-  if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
-    throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);
-  }
+  checkRedis(redis, prefix);
 }

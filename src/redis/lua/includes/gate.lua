@@ -6,7 +6,7 @@
 -- Times are Redis TIME in whole microseconds, which a double holds exactly.
 local base = string.sub(KEYS[1], 1, -5)
 local prefix, bucket = string.match(KEYS[1], '^(.*):{(.*)}:gate$')
-local call = redis.call
+--- @include "clock"
 
 -- BullMQ's scripts tell each step of each job to an event stream, up to five times a call. Nobody here reads it.
 local quiet = {
@@ -14,15 +14,6 @@ local quiet = {
     if command ~= 'XADD' and command ~= 'XTRIM' then return call(command, ...) end
   end,
 }
-
-local function micros(t) return string.format('%.0f', t) end
-
--- Tests and simulations inject the time; everybody else gets the server's.
-local function clock(injected)
-  if injected and injected ~= '' then return tonumber(injected) end
-  local t = call('TIME')
-  return tonumber(t[1]) * 1000000 + tonumber(t[2])
-end
 
 local FIELDS = {
   'limit', 'per', 'burst', 'late', 'rules', 'capacity', 'overflow', 'concurrency', 'cluster',

@@ -1,0 +1,28 @@
+import { InvalidCallError } from "../errors.js";
+
+const MAX_COST = 1_000_000_000;
+/** In the year 2223; in µs, and ten years later, still a whole number of a double. */
+const MAX_AT = 8e12;
+
+const shown = (value: unknown): string => (typeof value === "number" ? String(value) : `a ${typeof value}`);
+
+/** The name of a key: any text but an empty one. */
+export function checkKey(key: unknown): string {
+  if (typeof key === "string" && key !== "") return key;
+  throw new InvalidCallError(`Expected a key that is a non-empty string, got ${key === "" ? "an empty one" : shown(key)}`);
+}
+
+/** A cost, by default 1. */
+export function checkCost(cost: unknown): number {
+  if (cost === undefined) return 1;
+  if (typeof cost === "number" && Number.isInteger(cost) && cost >= 0 && cost <= MAX_COST) return cost;
+  throw new InvalidCallError(`Expected \`cost\` to be an integer from 0 to ${MAX_COST}, got ${shown(cost)}`);
+}
+
+/** A time as the scripts take it: in µs, or "" for the clock of Redis. */
+export function checkAt(at: unknown): number | "" {
+  if (at === undefined) return "";
+  const ms = at instanceof Date ? at.getTime() : at;
+  if (typeof ms === "number" && ms >= 0 && ms <= MAX_AT) return Math.round(ms * 1000);
+  throw new InvalidCallError(`Expected \`at\` to be a Date or ms from 0 to ${MAX_AT}, got ${shown(at)}`);
+}
