@@ -57,7 +57,7 @@ export class Lane {
     this.#events = events;
     this.#stopped = stopped;
     const { rate, rules, latenessMs } = ref.limit;
-    this.#spacing = spacingOf([rate, ...rules], latenessMs);
+    this.#spacing = spacingOf([rate, ...rules.filter((rule) => "perMs" in rule)], latenessMs);
   }
 
   /** Calls that wait here because their queue is full. */
@@ -73,7 +73,7 @@ export class Lane {
   /** Takes over what the queue says of itself: its rate may have been changed, and it may be paused. */
   observe(stats: BucketStats, now: number): void {
     const { rules, latenessMs } = this.ref.limit;
-    this.#spacing = spacingOf([stats.rate, ...rules], latenessMs);
+    this.#spacing = spacingOf([stats.rate, ...rules.filter((rule) => "perMs" in rule)], latenessMs);
     this.#expectedAt = stats.depth > 0 ? stats.expectedAt.getTime() - this.#spacing : now;
   }
 

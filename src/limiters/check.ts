@@ -9,7 +9,9 @@ const shown = (value: unknown): string => (typeof value === "number" ? String(va
 /** The name of a key: any text but an empty one. */
 export function checkKey(key: unknown): string {
   if (typeof key === "string" && key !== "") return key;
-  throw new InvalidCallError(`Expected a key that is a non-empty string, got ${key === "" ? "an empty one" : shown(key)}`);
+  throw new InvalidCallError(
+    `Expected a key that is a non-empty string, got ${key === "" ? "an empty one" : shown(key)}`,
+  );
 }
 
 /** A cost, by default 1. */

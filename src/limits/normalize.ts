@@ -1,7 +1,8 @@
-import { checkArray, checkBoolean, checkFunction, checkInteger, checkKeys, checkOneOf, given } from "./check.js";
+import { checkBoolean, checkFunction, checkInteger, checkKeys, checkOneOf, given } from "./check.js";
 import { parseDuration, parseTimer, UNIT_MS } from "./duration.js";
 import type { Limit, LimitOptions, Policy, PolicyOptions } from "./options.js";
 import { MAX_COST, MAX_RATE, parseRate } from "./rate.js";
+import { parseRules } from "./rules.js";
 import { normalizeRedeliver, normalizeRetry } from "./retry.js";
 
 const MAX_LATENESS = { min: 0, max: UNIT_MS.m };
@@ -95,7 +96,7 @@ function readPolicy(options: Partial<PolicyOptions>, path: string): Partial<Poli
   return {
     ...(rate !== undefined && { rate: parseRate(rate, `${path}.rate`) }),
     ...(burst !== undefined && { burst: checkInteger(burst, `${path}.burst`, { max: MAX_RATE }) }),
-    ...(rules !== undefined && { rules: checkArray(rules, `${path}.rules`, parseRate) }),
+    ...(rules !== undefined && { rules: parseRules(rules, `${path}.rules`) }),
     ...(capacity !== undefined && { capacity: checkInteger(capacity, `${path}.capacity`) }),
     ...(overflow !== undefined && { overflow: checkOneOf(overflow, `${path}.overflow`, ["reject", "drop-oldest"]) }),
     ...(concurrency !== undefined && { concurrency: checkInteger(concurrency, `${path}.concurrency`) }),

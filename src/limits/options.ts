@@ -1,6 +1,7 @@
 import type { FeedbackReader } from "../send/feedback/types.js";
 import type { Duration } from "./duration.js";
 import type { ParsedRate, Rate, Rule } from "./rate.js";
+import type { ParsedClassic } from "./rules.js";
 import type { Redeliver, RedeliverOptions, Retry, RetryOptions } from "./retry.js";
 
 /** What to do with a call that finds its bucket full: refuse it, or drop the oldest waiting call to make room. */
@@ -35,7 +36,8 @@ export interface PolicyOptions {
   /**
    * Further windows that must all hold, in the form of `rate`: `["20/m", "200/h", "800/d"]`. Each is strict: never
    * more starts than that in any window of that length; with `{ limit: 90_000, per: "1m", counts: "cost" }`, never more
-   * cost. A call that weighs more than all of a window waits until it is empty.
+   * cost. A call that weighs more than all of a window waits until it is empty. And any of the classic algorithms:
+   * `{ algorithm: "fixed-window", limit: 5000, per: "1h" }`.
    *
    * @default []
    */
@@ -179,7 +181,7 @@ export interface LimitOptions extends PolicyOptions {
 export interface Policy {
   readonly rate: ParsedRate;
   readonly burst: number;
-  readonly rules: readonly ParsedRate[];
+  readonly rules: readonly (ParsedRate | ParsedClassic)[];
   readonly capacity: number;
   readonly overflow: Overflow;
   /** Undefined: unlimited. */

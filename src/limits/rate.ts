@@ -1,5 +1,6 @@
 import { InvalidLimitError } from "../errors.js";
 import { checkInteger, checkKeys, checkOneOf, isRecord } from "./check.js";
+import type { ClassicRule } from "../limiters/rule.js";
 import { type Duration, type DurationText, type DurationUnit, parseDuration, UNIT_MS } from "./duration.js";
 
 /**
@@ -22,8 +23,11 @@ export interface RateObject {
   readonly counts?: "calls" | "cost";
 }
 
-/** A further window that must hold beside the rate of a limit. */
-export type Rule = Rate;
+/**
+ * A further rule that must hold beside the rate of a limit: a strict window, or one of the classic algorithms, which counts
+ * a call at its slot.
+ */
+export type Rule = Rate | (ClassicRule & { readonly counts?: "calls" | "cost" });
 
 /** A {@link Rate} after validation. */
 export interface ParsedRate {

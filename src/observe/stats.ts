@@ -1,4 +1,5 @@
 import type { BucketRef } from "../limits/define.js";
+import { formatDuration } from "../limits/duration.js";
 import type { ParsedRate } from "../limits/rate.js";
 import { fields, number, text } from "../redis/reply.js";
 
@@ -23,6 +24,11 @@ export interface BucketStats {
   readonly learned: readonly { readonly limit: number; readonly perMs: number }[];
   /** When the next call may start. */
   readonly nextSlotAt: Date;
+  /**
+   * What that call waits for, if for anything: `"rate"`, `"pause"`, `"block"`, or the one of `rules` (or of what was learned)
+   * that is the last to allow it, as `"200/1h"` or `"fixed-window 5000/1h"`.
+   */
+  readonly waitsFor: string | undefined;
   /** When a call that came now would start, if nothing changes. */
   readonly expectedAt: Date;
   readonly paused: { readonly until: Date; readonly reason: string } | undefined;
@@ -55,6 +61,7 @@ export function readStats({ limit, bucket }: BucketRef, reply: readonly unknown[
     share: Number(text(reply[11])),
     learned: read("learnedUntil") > now ? windows(gate.get("learned") ?? "") : [],
     nextSlotAt: date(Number(text(reply[6]))),
+    waitsFor: reasonOf(text(reply[13]), read("blockedUntil") >= read("pausedUntil") ? "block" : "pause"),
     expectedAt: date(Number(text(reply[7]))),
     paused: closed("pausedUntil", "pauseReason"),
     blocked: closed("blockedUntil", "blockReason"),
@@ -66,3 +73,14 @@ export function readStats({ limit, bucket }: BucketRef, reply: readonly unknown[
 
 const windows = (stored: string): BucketStats["learned"] =>
   [...stored.matchAll(/(\d+)\/(\d+)/g)].map(([, limit, per]) => ({ limit: Number(limit), perMs: Number(per) / 1000 }));
+
+/** From the text of the scripts: `200/3600000000`, `fixed-window:5000:3600000000`, with a mark where cost is counted. */
+function reasonOf(said: string, closed: string): string | undefined {
+  if (said === "closed") return closed;
+  const [, algorithm, limit, per, rest] = /^\$?(?:([a-z-]+):)?(\d+)[/:](\d+)c?(?::(\d+))?$/.exec(said) ?? [];
+  if (limit === undefined) return said === "" ? undefined : said;
+  const window = `${limit}/${formatDuration(Number(per) / 1000)}`;
+  const suffix = algorithm === "token-bucket" || algorithm === "leaky-bucket" ? ` (${rest})` : "";
+  const counts = said.startsWith("$") || said.endsWith("c") ? " of cost" : "";
+  return `${algorithm === undefined ? "" : `${algorithm} `}${window}${suffix}${counts}`;
+}

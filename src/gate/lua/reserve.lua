@@ -39,14 +39,14 @@ end
 -- The newest first: only that one can be used again by others.
 local unstarted, slots = {}, {}
 for n = count, 1, -1 do
-  local id, held = heldBy(n)
+  local id, held, cost = heldBy(n)
   local stands = mode == 'confirm' and standing(id, held)
   if stands then
     slots[n] = micros(stands)
   else
     local place = call('ZSCORE', base .. 'slots', id)
     unstarted[id] = place and tonumber(place) > now
-    if held then giveBack(g, held, id) end
+    if held then giveBack(g, held, id, cost) end
   end
 end
 for n = 1, count do

@@ -3,18 +3,20 @@
 -- KEYS[1]  gate hash
 -- ARGV[1]  now in µs, '' for the server's time
 -- Reply    { 'OK', now, depth, waiting, active, in flight by permits, next slot, expected start of a new call, failed,
---            idle workers, gate fields as a flat list, share of the rate in force, to be redelivered later } or
---            { 'UNDECLARED' }
+--            idle workers, gate fields as a flat list, share of the rate in force, to be redelivered later,
+--            what the next call waits for: '', 'rate', 'closed', or the text of a rule } or { 'UNDECLARED' }
 -- O(log n)
 --- @include "gate"
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local waiting = waitingCalls()
+local why = {}
+local first = nextSlot(g, now, nil, why)
 return {
   'OK', micros(now), occupied(g, now), waiting, call('LLEN', base .. 'active'),
-  call('ZCOUNT', base .. 'inflight', micros(now), '+inf'), micros(nextSlot(g, now)),
+  call('ZCOUNT', base .. 'inflight', micros(now), '+inf'), micros(first),
   micros(expectedSlot(g, now, waiting)), call('ZCARD', base .. 'failed'), call('ZCARD', base .. 'idle'),
   call('HGETALL', KEYS[1]), tostring(g.share),
-  call('ZCARD', base .. 'delayed'),
+  call('ZCARD', base .. 'delayed'), why.name or '',
 }

@@ -20,7 +20,7 @@ local FIELDS = {
   'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted',
   'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
   'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
-  'slow', 'slowAt', 'learned', 'learnedUntil', 'second', 'starts', 'weighed', 'costSum', 'costOut', 'mean', 'firsts',
+  'slow', 'slowAt', 'learned', 'learnedUntil', 'second', 'starts', 'weighed', 'costSum', 'costOut', 'mean', 'firsts', 'classic',
 }
 local NUMBERS = {
   'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'part', 'last', 'changed', 'shifted',
@@ -39,6 +39,10 @@ local function endOverride()
   call('HDEL', KEYS[1], 'override', 'overrideUntil')
   writePolicy(cjson.decode(declared))
 end
+
+--- @include "expiry"
+--- @include "costs"
+--- @include "classic"
 
 -- AIMD (Chiu & Jain 1989; RFC 5681, 3.1): a refusal halves the rate, and what was lost comes back by equal steps of
 -- time, the whole rate within a minute or 20 calls. `slow` is the share of the rate at `slowAt`.
@@ -68,7 +72,7 @@ local function read(now)
   -- What the server named last holds beside the rules.
   local learned = g.learnedUntil > now and g.learned or ''
   for n, per, cost in string.gmatch((g.rules or '') .. ',' .. learned, '(%d+)/(%d+)(c?)') do
-    local window = { limit = tonumber(n), cycle = tonumber(per) + g.late, weighed = cost == 'c' }
+    local window = { limit = tonumber(n), cycle = tonumber(per) + g.late, weighed = cost == 'c', text = n .. '/' .. per .. cost }
     g.windows[#g.windows + 1] = window
     if window.weighed then
       g.costReach = math.max(g.costReach, window.cycle)
@@ -77,6 +81,7 @@ local function read(now)
     end
     g.reach = math.max(g.reach, window.cycle)
   end
+  g.classic = classicOf(g.classic)
   return g
 end
 
@@ -95,6 +100,7 @@ end
 -- lets anything through that was not due. (A clock that is set forward cannot be told from time that has passed.)
 local REWIND_MICROS = 1000000
 local function rewind(g, by)
+  shiftClassic(g, by)
   local fields = { 'changed', micros(g.now), 'undo', '', 'second', 0, 'starts', 0 }
   for _, name in ipairs({ 'tat', 'last', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'turnUntil', 'turnSince', 'slowAt', 'learnedUntil' }) do
     if g[name] > 0 and g[name] < FOREVER then
@@ -121,9 +127,12 @@ local function recall(g)
   if g.last <= near then return end
   local ids = call('ZRANGEBYSCORE', base .. 'later', '(' .. micros(near), '+inf', 'WITHSCORES')
   for i = 1, #ids, 2 do
+    local id, slot = string.match(ids[i], '^(.*)@(%d+)$')
     call('ZREM', base .. 'log', ids[i])
     call('ZREM', base .. 'later', ids[i])
     call('ZADD', base .. 'recalled', ids[i + 1], ids[i])
+    local cost = g.costReach > 0 and -changeCost(g, tonumber(slot), id, 0) or 1
+    uncountClassic(g, tonumber(slot), math.max(1, cost))
   end
   g.tat, g.last, g.part, g.newest, g.undo = near + (g.tat - g.last), near, 0, '', ''
   g.dirty = true
@@ -156,5 +165,4 @@ local function load(now)
   return g
 end
 
---- @include "expiry"
 --- @include "slots"

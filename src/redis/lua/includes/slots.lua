@@ -3,8 +3,6 @@
 -- The theoretical arrival time. No credit is saved up while the gate is closed: reopening releases no burst.
 local function arrival(g) return math.max(g.tat, g.closedUntil + g.tau) end
 
---- @include "costs"
-
 -- How far so many calls (or units of cost) move the schedule on, and what is left of the last µs: sums of whole numbers,
 -- so that an interval such as 1/3 s neither drifts nor lets N + 1 calls into a window by a rounded µs.
 local function advance(g, part, units)
@@ -15,22 +13,30 @@ end
 -- What one call takes of the rate.
 local function weightOf(g, cost) return g.weighed and cost or 1 end
 
--- The earliest time at which one more call, of that cost, may start. O(rules · log log-size).
-local function nextSlot(g, now, cost)
+-- The earliest time at which one more call, of that cost, may start; what is the last to allow it becomes `why.name`.
+-- O(rules · log log-size), and what classic rules cost.
+local function nextSlot(g, now, cost, why)
   cost = cost or 1
   -- GCRA with weights: a call waits until its cost fits into what a burst may hold; one that exceeds all of it, until
   -- that is empty.
   local excess = math.ceil((math.min(weightOf(g, cost), g.burst) - 1) * g.spacing)
   -- Never before the last one: where a rule had pushed that ahead, a burst would overtake it.
   local slot = math.max(now, arrival(g) - g.tau + excess, g.last, g.closedUntil)
+  if why and slot > now then why.name = slot > g.closedUntil and 'rate' or 'closed' end
+  local function hold(time, name)
+    if time <= slot then return end
+    slot = time
+    if why then why.name = name end
+  end
   for _, window in ipairs(g.windows) do
     if window.weighed then
-      slot = math.max(slot, costRoom(g, window, cost))
+      hold(costRoom(g, window, cost), window.text)
     else
       local nth = call('ZRANGE', base .. 'log', -window.limit, -window.limit, 'WITHSCORES')
-      if nth[2] then slot = math.max(slot, tonumber(nth[2]) + window.cycle) end
+      if nth[2] then hold(tonumber(nth[2]) + window.cycle, window.text) end
     end
   end
+  for _, one in ipairs(g.classic) do hold(classicSlot(one, slot, cost), one.text) end
   return slot
 end
 
@@ -53,6 +59,11 @@ local function expectedSlot(g, now, ahead)
       leaves = tonumber(call('ZRANGE', base .. 'log', rank, rank, 'WITHSCORES')[2] or 0) + window.cycle
     end
     slot = math.max(slot, math.max(first, leaves) + rounds * window.cycle)
+  end
+  for _, one in ipairs(g.classic) do
+    local units, most = (one.weighed and cost or ahead), one.rule.most
+    local rest = math.min(units % most + 1, most)
+    slot = math.max(slot, one.X.earliest(one.key, one.rule, first, rest) + math.floor(units / most) * one.cycle)
   end
   return slot
 end
@@ -116,17 +127,19 @@ local function reserve(g, now, slot, id, first, cost)
     trimLog(g, now)
   end
   if g.costReach > 0 then countCost(g, now, slot, id, cost) end
+  countClassic(g, now, slot, cost)
 end
 
 -- Undoes a reservation whose start did not happen. Only the newest slot can be used again by somebody else; an older
 -- one stays empty, since later slots have been promised already.
-local function giveBack(g, slot, id)
+local function giveBack(g, slot, id, cost)
   -- A call may hold two slots for a while: one for its next attempt, and one that it has left to another call.
   local member = id .. '@' .. micros(slot)
   call('ZREM', base .. 'later', member)
-  call('ZREM', base .. 'recalled', member)
+  local recalled = call('ZREM', base .. 'recalled', member) == 1
   if g.longest > 0 then call('ZREM', base .. 'log', member) end
   if g.costReach > 0 then changeCost(g, slot, id, 0) end
+  if not recalled then uncountClassic(g, slot, cost) end
   tally(g, slot, -1)
   g.dirty = true
   if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end

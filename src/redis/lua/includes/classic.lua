@@ -1,0 +1,54 @@
+-- The classic algorithms as rules of a gate, beside its rate and windows. Each keeps its state under a key of its own,
+-- `rule:<text>`; `classic` in the gate holds the texts, a '$' before that of one which counts cost, spaces between.
+-- All of them have the property that a call which fits at one time fits at any later one if nothing else comes, so the
+-- earliest slot is found by asking them in turn.
+
+-- Made when first needed: every script includes this, and few gates have such rules.
+local function makeAlgorithms()
+--- @include "rules"
+  return readRule, expireAt
+end
+local readClassic, expireClassic
+
+-- The time in which all that a rule allows at once comes anew.
+local function cycleOf(rule)
+  if rule.time then return math.ceil(rule.max / rule.refill) * rule.time end
+  if rule.burst then return math.floor(rule.burst * rule.per / rule.limit) end
+  return rule.per
+end
+
+local NO_RULES = {}
+local function classicOf(texts)
+  if not texts or texts == '' then return NO_RULES end
+  if not readClassic then readClassic, expireClassic = makeAlgorithms() end
+  local rules = {}
+  for cost, text in string.gmatch(texts, '(%$?)([%a%-]+:[%d:]+)') do
+    local X, rule = readClassic(text)
+    rules[#rules + 1] = {
+      X = X, rule = rule, key = base .. 'rule:' .. text, weighed = cost == '$', text = cost .. text, cycle = cycleOf(rule),
+    }
+  end
+  return rules
+end
+
+-- What weighs more than ever fits takes all of it.
+local function unitsOf(one, cost) return one.weighed and math.min(cost, one.rule.most) or 1 end
+
+local function classicSlot(one, slot, cost) return one.X.earliest(one.key, one.rule, slot, unitsOf(one, cost)) end
+
+local function countClassic(g, now, slot, cost)
+  for _, one in ipairs(g.classic) do
+    expireClassic(one.key, one.X.count(one.key, one.rule, slot, unitsOf(one, cost), now), now)
+  end
+end
+
+local function uncountClassic(g, slot, cost)
+  for _, one in ipairs(g.classic) do one.X.uncount(one.key, one.rule, slot, unitsOf(one, cost)) end
+end
+
+-- The clock was set back.
+local function shiftClassic(g, by)
+  for _, one in ipairs(g.classic) do
+    if call('EXISTS', one.key) == 1 then expireClassic(one.key, one.X.shift(one.key, one.rule, by), g.now) end
+  end
+end
