@@ -12,6 +12,7 @@ export type SpillwayErrorCode =
   | "ERR_INVALID_CALL"
   | "ERR_CANCELLED"
   | "ERR_CLOSED"
+  | "ERR_QUOTA_EXCEEDED"
   | "ERR_DUPLICATE"
   | "ERR_UNKNOWN_CALL";
 
@@ -74,6 +75,25 @@ export class UnknownHostError extends SpillwayError {
   constructor(host: string) {
     super(`No limit matches host "${host}": add it to defineLimits, or "*" to allow any host`);
     this.host = host;
+  }
+}
+
+/** The producer of the call has used up his quota of the shared queue (`admit`). */
+export class QuotaExceededError extends SpillwayError {
+  readonly code = "ERR_QUOTA_EXCEEDED";
+  readonly limit: string;
+  /** Whose quota it is: what the `key` of `admit` returned, or "". */
+  readonly key: string;
+  /** Milliseconds until the call fits; Infinity when it never does. */
+  readonly retryAfter: number;
+  constructor(details: { limit: string; key: string; retryAfter: number }) {
+    const whose = details.key === "" ? "" : ` of "${details.key}"`;
+    super(
+      `The quota${whose} in limit "${details.limit}" is used up: room in about ${Math.ceil(details.retryAfter)} ms`,
+    );
+    this.limit = details.limit;
+    this.key = details.key;
+    this.retryAfter = details.retryAfter;
   }
 }
 

@@ -8,6 +8,7 @@ export type { Ticket } from "./intake/ticket.js";
 export { type BucketRef, defineLimits, type LimitName, type Limits, type RequestHints } from "./limits/define.js";
 export type { Duration } from "./limits/duration.js";
 export type { HeadersSource, Limit, LimitOptions, LimitRequest, Overflow, PolicyOptions } from "./limits/options.js";
+export type { Quota } from "./limits/quota.js";
 export type { Rate, RateObject, Rule } from "./limits/rate.js";
 export type { RedeliverOptions, RetryOptions } from "./limits/retry.js";
 export type { SpillwayEvents } from "./observe/events.js";

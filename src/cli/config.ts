@@ -92,7 +92,7 @@ function toOptions(limit: Limit, given: RunArguments): LimitOptions {
     per: perMs,
     ...(counts !== undefined && { counts }),
   });
-  const { concurrency, key, headers, feedback, cost, ...defined } = same;
+  const { concurrency, key, headers, feedback, cost, admit, ...defined } = same;
   const attempts = given.retries === undefined ? retry.attempts : given.retries + 1;
   return {
     ...defined,
@@ -109,6 +109,7 @@ function toOptions(limit: Limit, given: RunArguments): LimitOptions {
     ...(maxWaitMs !== undefined && { maxWait: maxWaitMs }),
     ...(key !== undefined && { key }),
     ...(cost !== undefined && { cost }),
+    ...(admit !== undefined && { admit: admit.quota }),
     ...(redeliver !== undefined && {
       redeliver: { attempts: redeliver.attempts, backoff: redeliver.backoffMs, maxAge: redeliver.maxAgeMs },
     }),

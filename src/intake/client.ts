@@ -5,7 +5,7 @@ import type { LimitName, Limits } from "../limits/define.js";
 import type { SpillwayEvents } from "../observe/events.js";
 import { type CallInit } from "../queue/call.js";
 import { parseTicketId } from "../queue/ids.js";
-import { type CallTerms, checkActualCost, readTerms } from "../queue/terms.js";
+import { type CallTerms, checkActualCost } from "../queue/terms.js";
 import type { RedisOption } from "../redis/connect.js";
 import { checkConnection, type Context, openContext } from "../redis/context.js";
 import type { FeedbackResponse } from "../send/feedback/read.js";
@@ -14,6 +14,7 @@ import { type CallInput, enqueue, type EnqueuedMany, enqueueMany, type EnqueueMa
 import { throttledFetch, type ThrottledFetch } from "./fetch.js";
 import { BucketHandle, type LimitHandle } from "./handle.js";
 import { acquire } from "./permit.js";
+import { termsOfRun } from "./terms.js";
 import { PendingTicket, type Ticket } from "./ticket.js";
 
 export interface ClientOptions<L extends Limits = Limits> {
@@ -44,6 +45,8 @@ export interface RunOptions extends CallTerms {
   readonly signal?: AbortSignal;
   /** Which bucket of a limit with `key`, or which host of one with a wildcard. */
   readonly key?: string;
+  /** Whose quota it counts against, where the limit has an `admit` with `key`. */
+  readonly producer?: string;
 }
 
 /** What a function that {@link Client.run} calls may use. */
@@ -142,8 +145,7 @@ export class OpenClient<L extends Limits> implements Client<L> {
     { signal, key, ...wished }: RunOptions = {},
   ): Promise<Awaited<T>> {
     const ref = this.context.session.limits.resolve(limit, key);
-    const { cost } = ref.limit;
-    const terms = readTerms(wished, typeof cost === "number" ? cost : 1);
+    const terms = termsOfRun(ref.limit, wished);
     const permit = await acquire(this.context, ref, { terms, signal, closing: this.closing });
     const settle = (actual: number): void => permit.settle(checkActualCost(actual));
     try {

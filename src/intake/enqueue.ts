@@ -1,12 +1,12 @@
-import { InvalidCallError, QueueFullError } from "../errors.js";
+import { InvalidCallError, QueueFullError, QuotaExceededError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { admit } from "../queue/admit.js";
 import { type CallInit, encodeRequest, readHeaders } from "../queue/call.js";
 import { IDEMPOTENT_METHODS } from "../limits/retry.js";
 import { newId, ownId } from "../queue/ids.js";
-import { readDedupe, readTerms, type Terms } from "../queue/terms.js";
+import { readDedupe, type Terms } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
-import { usualCost } from "./cost.js";
+import { termsOf } from "./terms.js";
 import { PendingTicket, type Ticket } from "./ticket.js";
 
 /** One call of `enqueueMany`. */
@@ -56,7 +56,7 @@ async function prepare(context: Context, input: CallInput): Promise<Prepared> {
   }
   const request = await encodeRequest(url, input, headers, ref.limit.maxRequestBytes);
   const body = request.encoding === undefined ? request.body : undefined;
-  const terms = readTerms(input, usualCost(ref.limit, { url, method, headers, body }));
+  const terms = termsOf(ref.limit, { url, method, headers, body }, input);
   const dedupe = readDedupe(input.dedupe);
   return { input, ref, id, data: JSON.stringify(request), terms: { ...terms, dedupe } };
 }
@@ -169,7 +169,7 @@ async function addSome(door: Door, ref: BucketRef, chunk: readonly Prepared[]): 
   try {
     return await add(door, ref, chunk, "fit");
   } catch (error) {
-    if (error instanceof QueueFullError) return [];
+    if (error instanceof QueueFullError || error instanceof QuotaExceededError) return [];
     throw error;
   }
 }

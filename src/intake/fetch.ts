@@ -1,9 +1,9 @@
 import { getGlobalDispatcher } from "undici";
 import type { Context } from "../redis/context.js";
 import { watching } from "../send/exchange.js";
-import { type CallTerms, readTerms } from "../queue/terms.js";
-import { usualCost } from "./cost.js";
+import type { CallTerms } from "../queue/terms.js";
 import { acquire, type Permit } from "./permit.js";
+import { termsOf } from "./terms.js";
 
 /** The part of a dispatcher that `fetch` uses, of whatever version of undici that fetch is. */
 interface Dispatches {
@@ -43,10 +43,7 @@ export function throttledFetch(context: Context, closing: AbortSignal): Throttle
     const { priority, cost, maxWait }: FetchTerms = init ?? {};
     const wished = { priority: priority === "auto" ? "normal" : priority, cost, maxWait };
     const body = typeof init?.body === "string" ? init.body : undefined;
-    const terms = readTerms(
-      wished,
-      usualCost(ref.limit, { url: new URL(url), method: method ?? "GET", headers, body }),
-    );
+    const terms = termsOf(ref.limit, { url: new URL(url), method: method ?? "GET", headers, body }, wished);
     return send(fetch, input, init, await acquire(context, ref, { terms, signal, closing }));
   };
 }

@@ -1,9 +1,8 @@
 import type { Dispatcher } from "undici";
 import { watching } from "../send/exchange.js";
-import { readTerms } from "../queue/terms.js";
 import { type Client, OpenClient } from "./client.js";
-import { usualCost } from "./cost.js";
 import { acquire } from "./permit.js";
+import { termsOf } from "./terms.js";
 
 /**
  * An interceptor for `dispatcher.compose()`: every request waits for the slot of its URL's bucket, as with `client.fetch`.
@@ -22,7 +21,7 @@ export function throttle(client: Client): Dispatcher.DispatcherComposeIntercepto
       const headers = headersOf(options.headers);
       const ref = context.session.limits.match(url, { method, headers });
       const signal = "signal" in options && options.signal instanceof AbortSignal ? options.signal : undefined;
-      const terms = readTerms({}, usualCost(ref.limit, { url, method, headers, body: undefined }));
+      const terms = termsOf(ref.limit, { url, method, headers, body: undefined }, {});
       const permit = await acquire(context, ref, { terms, signal, closing });
       try {
         watching({ started: () => permit.started(), ended: () => permit.release() })(dispatch)(options, handler);

@@ -1,6 +1,7 @@
 import { checkBoolean, checkFunction, checkInteger, checkKeys, checkOneOf, given } from "./check.js";
 import { parseDuration, parseTimer, UNIT_MS } from "./duration.js";
 import type { Limit, LimitOptions, Policy, PolicyOptions } from "./options.js";
+import { parseQuota } from "./quota.js";
 import { MAX_COST, MAX_RATE, parseRate } from "./rate.js";
 import { parseRules } from "./rules.js";
 import { normalizeRedeliver, normalizeRetry } from "./retry.js";
@@ -36,6 +37,7 @@ const LIMIT_OPTIONS: Record<keyof LimitOptions, true> = {
   redeliver: true,
   idempotency: true,
   cost: true,
+  admit: true,
   key: true,
   headers: true,
   feedback: true,
@@ -70,6 +72,7 @@ export function normalizeLimit(name: string, path: string, options: LimitOptions
     redeliver: normalizeRedeliver(options.redeliver, `${path}.redeliver`),
     idempotency: given(options.idempotency, `${path}.idempotency`, checkBoolean) ?? false,
     cost: typeof options.cost === "function" ? options.cost : given(options.cost, `${path}.cost`, parseCost),
+    admit: options.admit === undefined ? undefined : parseQuota(options.admit, `${path}.admit`),
     key: options.key,
     headers: options.headers,
     feedback: options.feedback,

@@ -1,5 +1,6 @@
 import type { FeedbackReader } from "../send/feedback/types.js";
 import type { Duration } from "./duration.js";
+import type { ParsedQuota, Quota } from "./quota.js";
 import type { ParsedRate, Rate, Rule } from "./rate.js";
 import type { ParsedClassic } from "./rules.js";
 import type { Redeliver, RedeliverOptions, Retry, RetryOptions } from "./retry.js";
@@ -127,6 +128,13 @@ export interface LimitOptions extends PolicyOptions {
    */
   readonly key?: (request: LimitRequest) => string;
   /**
+   * A quota for each producer of a shared queue: who brings in more is refused with `ERR_QUOTA_EXCEEDED`. One of the classic
+   * algorithms: `{ algorithm: "token-bucket", max: 100, refillTime: "1m", key: ({ headers }) => headers.get("x-tenant") ?? "none" }`.
+   *
+   * @default none
+   */
+  readonly admit?: Quota;
+  /**
    * Reads from a response what spillway does not: `(response) => ({ pauseFor, remaining, resetAfter, cost })`, in ms.
    * What it leaves out is read as without it. `response` has `status`, `headers.get(name)` and, of a durable call,
    * the text of the `body`. What it throws becomes a `warning` event.
@@ -201,6 +209,7 @@ export interface Limit extends Policy {
   readonly redeliver: Redeliver | undefined;
   readonly idempotency: boolean;
   readonly cost: LimitOptions["cost"];
+  readonly admit: ParsedQuota | undefined;
   readonly key: LimitOptions["key"];
   readonly headers: LimitOptions["headers"];
   readonly feedback: LimitOptions["feedback"];

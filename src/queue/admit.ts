@@ -1,4 +1,4 @@
-import { BlockedError, DuplicateError, QueueFullError, RedisUnavailableError } from "../errors.js";
+import { BlockedError, DuplicateError, QueueFullError, QuotaExceededError, RedisUnavailableError } from "../errors.js";
 import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
@@ -45,7 +45,8 @@ const REPLY_MARGIN_MS = 250;
  * Admits calls in one round trip. When the reply is lost, asks again under the same ids, so that what was added is not
  * added twice; and the script refuses what arrives after the caller has been told that it failed.
  *
- * @throws {QueueFullError} @throws {BlockedError} @throws {DuplicateError} @throws {RedisUnavailableError}
+ * @throws {QueueFullError} @throws {BlockedError} @throws {QuotaExceededError}
+ * @throws {DuplicateError} @throws {RedisUnavailableError}
  */
 export async function admit(context: Context, ref: BucketRef, admission: Admission): Promise<Admitted> {
   const until = performance.now() + 1.5 * PATIENCE_MS;
@@ -94,6 +95,7 @@ async function admitOnce(
       // Whatever is declared: the policy in force may be another one.
       outcomes.dropped(limit.name, limit.capacity),
       keeper.leaseMs * 1000,
+      limit.admit?.text ?? "",
       ...calls.flatMap(({ id, data, terms }) => [id, data, encodeTerms(terms)]),
     ],
     patience + REPLY_MARGIN_MS,
@@ -120,6 +122,10 @@ function readReply(context: Context, ref: BucketRef, calls: Admission["calls"], 
   }
   const until = (micros: unknown): number => Math.max(0, number(micros) - number(reply[1])) / 1000;
   if (state === "DUPLICATE") throw new DuplicateError({ limit, id: ticketId(ref.bucket, text(reply[2])) });
+  if (state === "QUOTA") {
+    const retryAfter = text(reply[2]) === "" ? Infinity : until(reply[2]);
+    throw new QuotaExceededError({ limit, key: text(reply[3]), retryAfter });
+  }
   if (state === "BLOCKED") {
     throw new BlockedError({ limit, retryAfter: until(reply[2]), reason: text(reply[3]) });
   }

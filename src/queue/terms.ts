@@ -39,6 +39,8 @@ export interface Terms {
   /** Undefined: that of the limit. */
   readonly maxWaitMs: number | undefined;
   readonly dedupe?: Dedupe | undefined;
+  /** Whose quota it counts against, where the limit has one. */
+  readonly producer?: string | undefined;
 }
 
 /** {@link CallTerms} as they come, where what was not said may be there as undefined. */
@@ -47,13 +49,13 @@ type Wished = { readonly [K in keyof CallTerms]: CallTerms[K] | undefined };
 const PRIORITIES = { high: 1, normal: 0, low: 2 } as const;
 
 /** @throws {InvalidCallError} when they cannot be meant. */
-export function readTerms({ priority = "normal", cost, maxWait }: Wished, usualCost: number): Terms {
+export function readTerms({ priority = "normal", cost, maxWait }: Wished, usualCost: () => number): Terms {
   if (!Object.hasOwn(PRIORITIES, priority)) {
     throw new InvalidCallError(
       `Expected \`priority\` to be "high", "normal" or "low", got ${JSON.stringify(priority)}`,
     );
   }
-  return { priority, cost: checkCost(cost ?? usualCost), maxWaitMs: readMaxWait(maxWait) };
+  return { priority, cost: checkCost(cost ?? usualCost()), maxWaitMs: readMaxWait(maxWait) };
 }
 
 /** @throws {InvalidCallError} when no call can have cost that. */
@@ -90,11 +92,12 @@ export function readDedupe(dedupe: unknown): Dedupe | undefined {
 }
 
 /** What admit.lua reads; nothing for a call like any other. */
-export function encodeTerms({ priority, cost, maxWaitMs, dedupe }: Terms): string {
+export function encodeTerms({ priority, cost, maxWaitMs, dedupe, producer = "" }: Terms): string {
   const terms = {
     ...(priority !== "normal" && { p: PRIORITIES[priority] }),
     ...(cost !== 1 && { w: cost }),
     ...(maxWaitMs !== undefined && { x: maxWaitMs * 1000 }),
+    ...(producer !== "" && { q: producer }),
     ...(dedupe !== undefined && { d: dedupe.key, u: dedupe.mode }),
   };
   return Object.keys(terms).length === 0 ? "" : JSON.stringify(terms);

@@ -50,7 +50,7 @@ describe("a classic algorithm beside the rate", () => {
   });
 
   test("all hold at once, and stats say which one makes callers wait", async () => {
-    const rules = ["3/s", { algorithm: "fixed-window", limit: 5, per: "1h" }];
+    const rules = ["3/s", { algorithm: "fixed-window", limit: 5, per: "1h" }] as const;
     const bucket = await bucketOf({ ...spaced, rate: "10/s", rules });
     const why = async (): Promise<unknown> => (await bucket.run("stats", [T0]))[13];
     const found: number[] = [];

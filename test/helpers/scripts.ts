@@ -30,12 +30,15 @@ export interface Admit {
   readonly until?: number;
   /** What is said of each of them: priority, cost, key against duplicates. */
   readonly terms?: Partial<Terms>;
+  /** The quota of each producer, as quota.lua reads it. */
+  readonly quota?: string;
   readonly lease?: number;
 }
 
 export type Admitted =
   | { readonly state: "LATE" | "UNDECLARED" }
   | { readonly state: "DUPLICATE"; readonly of: string }
+  | { readonly state: "QUOTA"; readonly at: number | undefined; readonly producer: string }
   | { readonly state: "BLOCKED"; readonly until: number; readonly reason: string }
   | { readonly state: "FULL"; readonly depth: number; readonly capacity: number; readonly roomAt: number }
   | { readonly state: "GRANTED"; readonly slot: number; readonly late: number; readonly concurrency: number }
@@ -122,6 +125,7 @@ export class Bucket {
   async admit(call: Admit): Promise<Admitted> {
     const { now, ids, kind = "request", mode = "all", client = "", horizon = 20 * MS, maxWait = "" } = call;
     const terms = encodeTerms({ priority: "normal", cost: 1, maxWaitMs: undefined, ...call.terms });
+    const { quota = "" } = call;
     const { repeated = false, until: latest = "", lease = 15 * S } = call;
     const head = [
       now,
@@ -135,6 +139,7 @@ export class Bucket {
       60_000,
       DROPPED,
       lease,
+      quota,
     ];
     const reply = await this.run("admit", [...head, ...ids.flatMap((id) => [id, `{"of":"${id}"}`, terms])]);
     const admitted = readAdmitted(reply);
@@ -299,6 +304,9 @@ export class Bucket {
 function readAdmitted(reply: readonly unknown[]): Admitted {
   const state = text(reply[0]);
   if (state === "LATE" || state === "UNDECLARED") return { state };
+  if (state === "QUOTA") {
+    return { state, at: text(reply[2]) === "" ? undefined : number(reply[2]), producer: text(reply[3]) };
+  }
   if (state === "DUPLICATE") return { state, of: text(reply[2]) };
   if (state === "BLOCKED") return { state, until: number(reply[2]), reason: text(reply[3]) };
   if (state === "FULL") {

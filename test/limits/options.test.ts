@@ -33,6 +33,7 @@ describe("defaults", () => {
       redeliver: undefined,
       idempotency: false,
       cost: undefined,
+      admit: undefined,
       key: undefined,
       headers: undefined,
       feedback: undefined,
@@ -115,6 +116,7 @@ describe("options", () => {
       redeliver: { attempts: 5, backoffMs: 60_000, maxAgeMs: 259_200_000 },
       idempotency: true,
       cost: 5,
+      admit: undefined,
       key,
       headers,
       feedback,
@@ -236,6 +238,12 @@ describe("a wrong option", () => {
     [{ rate: "1/s", key: "tenant" }, "key"],
     [{ rate: "1/s", headers: null }, "headers"],
     [{ rate: "1/s", admit: 5 }, "admit"],
+    [{ rate: "1/s", admit: { algorithm: "none", limit: 5, per: "1s" } }, "admit.algorithm"],
+    [{ rate: "1/s", admit: { algorithm: "fixed-window", limit: 5, per: "1s", strict: true } }, "admit.strict"],
+    [{ rate: "1/s", admit: { algorithm: "fixed-window", limit: 5, per: "1s", key: "tenant" } }, "admit.key"],
+    [{ rate: "1/s", admit: { algorithm: "fixed-window", limit: 5, per: "1s", counts: 1 } }, "admit.counts"],
+    [{ rate: "1/s", rules: [{ algorithm: "fixed-window", limit: 0, per: "1s" }] }, "rules[0].limit"],
+    [{ rate: "1/s", rules: [{ algorithm: "fixed-window", limit: 1, per: "1s", count: 1 }] }, "rules[0].count"],
   ])("throws, with its path: %o", (options, option) => {
     expect(() => define(options)).toThrow(
       expect.objectContaining({ code: "ERR_INVALID_LIMIT", option: `api.example.org.${option}` }),

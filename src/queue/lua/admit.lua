@@ -14,9 +14,11 @@
 -- ARGV[9]  ms for which the result of a dropped durable call is kept
 -- ARGV[10] what to store as the result of a call that is dropped to make room
 -- ARGV[11] lease of the calling process in µs
--- ARGV[12…] triples of id, data, options: '' or a JSON object of p (priority: 1 high, 2 low), w (cost), x (longest wait in
---          µs, in place of ARGV[7]), d (key under which only one call may wait) and u ('join' or 'refuse' what it finds)
+-- ARGV[12] quota of each producer, as quota.lua reads it, or ''
+-- ARGV[13…] triples of id, data, options: '' or a JSON object of p (priority: 1 high, 2 low), w (cost), q (producer), x (longest
+--          wait in µs, in place of ARGV[7]), d (key under which only one call may wait) and u ('join' or 'refuse' what it finds)
 -- Reply    { 'LATE', now } · { 'UNDECLARED' } · { 'BLOCKED', now, until, reason } · { 'DUPLICATE', now, id that waits }
+--          { 'QUOTA', now, when it fits in µs or '' for never, producer }
 --          { 'FULL', now, depth, capacity, time of room }
 --          { 'GRANTED', now, slot, lateness in µs, moved in all in µs, concurrency }
 --          { 'ADDED', now, number added, expected start of the first, of the last, attended, depth, { dropped… },
@@ -27,6 +29,7 @@
 --- @include "wake"
 --- @include "drop"
 --- @include "ranks"
+--- @include "quota"
 --- @bullmq "addStandardJob"
 --- @bullmq "addPrioritizedJob"
 local now = clock(ARGV[1])
@@ -34,7 +37,7 @@ if ARGV[2] ~= '' and now > tonumber(ARGV[2]) then return { 'LATE', micros(now) }
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local mode, kind, client, maxWait = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[7])
-local FIRST = 12
+local FIRST = 13
 local count = (#ARGV - FIRST + 1) / 3
 local function idOf(i) return ARGV[FIRST + 3 * i] end
 local function dataOf(i) return ARGV[FIRST + 3 * i + 1] end
@@ -95,6 +98,8 @@ if fresh == 0 then
   local places, ids = knownOf(count)
   return { 'ADDED', micros(now), count, micros(now), micros(now), attended, occupied(g, now), {}, places, ids }
 end
+local function costOf(i) return optionsOf(i).w or 1 end
+local function producerOf(i) return optionsOf(i).q or '' end
 if g.blockedUntil > now then return { 'BLOCKED', micros(now), micros(g.blockedUntil), g.blockReason or '' } end
 
 local inLine, ranked = call('LLEN', base .. 'wait'), call('ZCARD', base .. 'prioritized')
@@ -112,14 +117,33 @@ if given and tonumber(given) > now then
   return { 'GRANTED', micros(now), micros(tonumber(given)), g.late, micros(g.shifted), g.concurrency }
 end
 
+local quota = openQuota(ARGV[12], now)
+if quota then
+  local accepted = 0
+  for i = 0, count - 1 do
+    local fits, at = true, nil
+    if not known[i] then fits, at = quota.ask(producerOf(i), costOf(i)) end
+    if not fits and (mode == 'all' or i == 0) then
+      quota.refuse(producerOf(i), costOf(i))
+      return { 'QUOTA', micros(now), at < math.huge and micros(at) or '', producerOf(i) }
+    end
+    if not fits then break end
+    accepted = i + 1
+  end
+  for i = accepted, count - 1 do
+    if not known[i] then fresh = fresh - 1 end
+  end
+  count = accepted
+end
+
 -- An empty bucket needs no queue, and nobody is overtaken.
 if kind == 'permit' and waiting == 0 and mayFly() then
-  local cost = optionsOf(0).w or 1
-  local slot = nextSlot(g, now, cost)
+  local slot = nextSlot(g, now, costOf(0))
   local coming = call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf')
   if slot - now <= tonumber(ARGV[6]) and coming < g.capacity then
     if coming == 0 then call('DEL', base .. 'slots') end
-    reserve(g, now, slot, idOf(0), true, cost)
+    reserve(g, now, slot, idOf(0), true, costOf(0))
+    if quota then quota.count(producerOf(0), costOf(0)) end
     if g.concurrency > 0 then call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), idOf(0)) end
     expireWhenIdle(g, now)
     save(g)
@@ -213,6 +237,7 @@ local function add(i)
   else
     added = addStandardJob(keys, { head, dataOf(i), cmsgpack.pack({ attempts = 1 }) })
   end
+  if quota then quota.count(producerOf(i), costOf(i)) end
   order = order + 1
   if added ~= id then error('spillway: BullMQ did not add the job: ' .. tostring(added)) end
   local longest = options.x or maxWait

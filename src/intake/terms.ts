@@ -1,0 +1,52 @@
+import { InvalidCallError } from "../errors.js";
+import type { Limit, LimitRequest } from "../limits/options.js";
+import { type CallTerms, readTerms, type Terms } from "../queue/terms.js";
+
+/** A request, as functions of its limit see it. */
+type SeenRequest = LimitRequest & { readonly body: string | undefined };
+
+/**
+ * How a request waits: what its call says, and what its limit makes of it.
+ *
+ * @throws {InvalidCallError} when something cannot be meant, or a function of the limit failed.
+ */
+export function termsOf(limit: Limit, request: SeenRequest, wished: Parameters<typeof readTerms>[0]): Terms {
+  const { cost = 1, admit } = limit;
+  const usual = (): number => (typeof cost === "number" ? cost : ask("cost", () => cost(request)));
+  const terms = readTerms(wished, usual);
+  if (admit?.key === undefined) return terms;
+  const { key } = admit;
+  return {
+    ...terms,
+    producer: checkProducer(
+      limit,
+      ask("admit.key", () => key(request)),
+    ),
+  };
+}
+
+/** The same for `run`, which has no request. */
+export function termsOfRun(
+  limit: Limit,
+  { producer, ...wished }: CallTerms & { producer?: string | undefined },
+): Terms {
+  const { cost, admit } = limit;
+  const terms = readTerms(wished, () => (typeof cost === "number" ? cost : 1));
+  return admit?.key === undefined ? terms : { ...terms, producer: checkProducer(limit, producer) };
+}
+
+function ask<T>(option: string, of: () => T): T {
+  try {
+    return of();
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new InvalidCallError(`The \`${option}\` function of the limit failed: ${why}`, { cause });
+  }
+}
+
+function checkProducer({ name }: Limit, producer: unknown): string {
+  if (typeof producer === "string" && producer !== "" && !/\p{Surrogate}/u.test(producer)) return producer;
+  throw new InvalidCallError(
+    `Limit "${name}" has a quota for each producer: expected a non-empty string, got ${JSON.stringify(producer)}`,
+  );
+}
