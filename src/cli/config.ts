@@ -97,7 +97,7 @@ function toOptions(limit: Limit, given: RunArguments): LimitOptions {
   return {
     ...defined,
     rate: per(rate),
-    rules: rules.map((one) => ("text" in one ? { ...one.rule, ...(one.counts && { counts: one.counts }) } : per(one))),
+    rules: rules.map((one) => ("text" in one ? one.rule : per(one))),
     lateness: latenessMs,
     timeout: given.timeout ?? timeoutMs,
     retry:

@@ -5,7 +5,7 @@ import { parseRate, type ParsedRate, type Rule } from "./rate.js";
 /** A classic rule of a gate, after validation. */
 export interface ParsedClassic {
   /** As it was declared. */
-  readonly rule: ClassicRule;
+  readonly rule: Rule;
   /** As the scripts read it: see `lua/includes/classic.lua`. */
   readonly text: string;
   /** Left out where calls are counted. */
@@ -30,5 +30,5 @@ function parseRule(value: unknown, option: string): readonly (ParsedRate | Parse
     const rates = rule.rules ?? [{ limit: rule.limit, per: rule.per }];
     return rates.map((rate) => Object.freeze({ ...parseRate(rate, option), ...weighed }));
   }
-  return [Object.freeze({ rule, text: encodeRule(parsed), ...weighed })];
+  return [Object.freeze({ rule: value, text: encodeRule(parsed), ...weighed })];
 }

@@ -37,6 +37,8 @@ test("stats show the policy, what waits, what is in flight, and when", async () 
     blocked: undefined,
     attended: true,
     failed: 0,
+    redelivering: 0,
+    waitsFor: undefined,
   });
   near(idle.nextSlotAt, Date.now(), 500);
   near(idle.expectedAt, Date.now(), 500);
