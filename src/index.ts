@@ -12,6 +12,7 @@ export type { Quota } from "./limits/quota.js";
 export type { Rate, RateObject, Rule } from "./limits/rate.js";
 export type { RedeliverOptions, RetryOptions } from "./limits/retry.js";
 export type { SpillwayEvents } from "./observe/events.js";
+export type { BucketUsage, UsageCounts } from "./observe/usage.js";
 export type { BucketStats } from "./observe/stats.js";
 export type { CallBody, CallInit } from "./queue/call.js";
 export type { CallTerms } from "./queue/terms.js";

@@ -5,6 +5,7 @@ import { normalizePolicy } from "../limits/normalize.js";
 import type { Policy, PolicyOptions } from "../limits/options.js";
 import { encodePolicy } from "../limits/policy.js";
 import { type BucketStats, readStats } from "../observe/stats.js";
+import { type BucketUsage, readUsage } from "../observe/usage.js";
 import { decodeRequest } from "../queue/call.js";
 import { notifyDropped } from "../queue/dropped.js";
 import { ticketId } from "../queue/ids.js";
@@ -26,11 +27,11 @@ export interface LimitHandle {
   /** What the bucket looks like now. */
   stats(): Promise<BucketStats>;
   /**
-   * How many attempts have started in the last so many whole seconds, the running one included; 1 to 3600. Retries count.
+   * What happened in the last so many seconds, the running one included; 1 to 3600.
    *
    * @throws {InvalidLimitError} when it is no such number.
    */
-  usage(seconds: number): Promise<number>;
+  usage(seconds: number): Promise<BucketUsage>;
   /**
    * Changes the policy at once for every process, also for calls that already wait. It stays, over what clients and
    * workers declare, until it is changed, {@link LimitHandle.unset}, or `for` has passed.
@@ -69,9 +70,9 @@ export class BucketHandle implements LimitHandle {
     return readStats(this.#ref, await this.#context.session.run(this.#ref, "stats", [""]));
   }
 
-  async usage(seconds: number): Promise<number> {
+  async usage(seconds: number): Promise<BucketUsage> {
     checkInteger(seconds, "seconds", { max: 3600 });
-    return number((await this.#context.session.run(this.#ref, "usage", ["", seconds]))[2]);
+    return readUsage(await this.#context.session.run(this.#ref, "usage", ["", seconds]));
   }
 
   async set(changes: Partial<PolicyOptions>, options: { readonly for?: Duration } = {}): Promise<void> {

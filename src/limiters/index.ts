@@ -10,6 +10,7 @@ export type {
   TakeOptions,
   TokenBucketOptions,
 } from "./options.js";
+export { createUsage, type Usage, type UsageOptions } from "./usage.js";
 export type {
   Algorithm,
   ClassicRule,

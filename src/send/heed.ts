@@ -35,7 +35,7 @@ export async function heed(
   if (cost !== undefined) settleCost(context, ref, slot, cost);
   const windows = limit.learn ? news(context, bucket, policies) : undefined;
   const slower = limit.adaptive && refused === true;
-  if (pauseFor === 0 && !slower && windows === undefined) return feedback;
+  if (pauseFor === 0 && refused !== true && windows === undefined) return feedback;
   const reason = `status ${response.status}, ${source}`;
   const pause = pauseFor > 0 ? pauseFor * 1000 : "";
   try {
@@ -46,6 +46,7 @@ export async function heed(
       reason,
       slower ? Math.round(slot.at) : "",
       ...learned,
+      refused === true ? "1" : "",
     ]);
     const until = new Date(number(reply[2]) / 1000);
     if (pauseFor > 0) report.tell("pause", { limit: limit.name, bucket, until, reason });

@@ -7,6 +7,7 @@
 -- ARGV[4]  adaptive: start of a call that was refused, in µs, or ''
 -- ARGV[5]  learn: windows that the server names, as in `rules` (N/µs, comma between them), or ''
 -- ARGV[6]  learn: for how long they hold, in µs
+-- ARGV[7]  '1' when the server has refused the call
 -- Reply    { 'OK', now, paused until in µs or 0, share of the rate in force, 0 to 1 } or { 'UNDECLARED' }
 -- O(1)
 --- @include "gate"
@@ -16,6 +17,12 @@ local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local pause, refused, learned = tonumber(ARGV[2]), tonumber(ARGV[4]), ARGV[5]
 local LEAST = 1 / 64
+
+if ARGV[7] == '1' then
+  note(g, now, 1, THROTTLED)
+  -- Nothing else to say: nobody need look again.
+  if not pause and not refused and learned == '' then return { 'OK', micros(now), '0', tostring(g.share) } end
+end
 
 if pause and now + pause > g.pausedUntil then
   g.pausedUntil = now + pause

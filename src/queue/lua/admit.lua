@@ -100,7 +100,11 @@ if fresh == 0 then
 end
 local function costOf(i) return optionsOf(i).w or 1 end
 local function producerOf(i) return optionsOf(i).q or '' end
-if g.blockedUntil > now then return { 'BLOCKED', micros(now), micros(g.blockedUntil), g.blockReason or '' } end
+local function refuse(n) note(g, now, n, REFUSED) end
+if g.blockedUntil > now then
+  refuse(fresh)
+  return { 'BLOCKED', micros(now), micros(g.blockedUntil), g.blockReason or '' }
+end
 
 local inLine, ranked = call('LLEN', base .. 'wait'), call('ZCARD', base .. 'prioritized')
 local waiting = inLine + ranked
@@ -125,14 +129,17 @@ if quota then
     if not known[i] then fits, at = quota.ask(producerOf(i), costOf(i)) end
     if not fits and (mode == 'all' or i == 0) then
       quota.refuse(producerOf(i), costOf(i))
+      refuse(fresh)
       return { 'QUOTA', micros(now), at < math.huge and micros(at) or '', producerOf(i) }
     end
     if not fits then break end
     accepted = i + 1
   end
+  local before = fresh
   for i = accepted, count - 1 do
     if not known[i] then fresh = fresh - 1 end
   end
+  if fresh < before then refuse(before - fresh) end
   count = accepted
 end
 
@@ -202,17 +209,20 @@ if fresh > room and g.overflow == 'drop-oldest' and room + droppable >= needed t
 end
 if fresh > room then
   if mode == 'all' or (room <= 0 and not known[0]) then
+    refuse(fresh)
     return { 'FULL', micros(now), depth, g.capacity, micros(timeOfRoom((mode == 'all' and fresh or 1) - room)) }
   end
   -- Calls are accepted in order, up to the first that has no room.
-  local accepted = 0
+  local accepted, before = 0, fresh
   fresh = 0
   while accepted < count and (known[accepted] or fresh < room) do
     if not known[accepted] then fresh = fresh + 1 end
     accepted = accepted + 1
   end
+  refuse(before - fresh)
   count = accepted
 end
+if #dropped > 0 then refuse(#dropped) end
 
 ahead = math.max(0, ahead - #dropped)
 persist(g)

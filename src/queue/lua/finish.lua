@@ -51,6 +51,10 @@ if type(code) == 'number' and code < 0 then return { 'LOST', micros(now), code }
 
 call('HSET', base .. 'result:' .. id, 'm', ARGV[8], 'b', ARGV[9])
 call('PEXPIRE', base .. 'result:' .. id, ARGV[7])
+if target == 'failed' then
+  local g = load(now)
+  if g then note(g, now, 1, FAILED) end
+end
 -- One that failed unsent had its place until now; any other gave it up when it started.
 if target == 'failed' then call('ZREM', base .. 'slots', id) end
 if call('ZREM', base .. 'inflight', id) > 0 then vacated(now) end

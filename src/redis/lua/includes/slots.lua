@@ -84,13 +84,23 @@ local function trimLog(g, now)
   if excess > 0 then call('ZREMRANGEBYRANK', base .. 'log', 0, excess - 1) end
 end
 
--- Starts per second, in a ring of an hour. The second that runs is counted in the gate, so that a call costs no command.
+--- @include "ring"
+
+-- What happened, by second, for an hour: starts, calls that we refused, that the server refused, and that failed.
 local RING_SECONDS = 3600
+local STARTED, REFUSED, THROTTLED, FAILED = '', 'r', 't', 'f'
+local function note(g, now, n, kind)
+  if n == 0 then return end
+  ringAdd(base .. 'usage', RING_SECONDS, math.floor(now / 1000000), n, kind)
+  age(g, 'usage')
+end
+
+-- The second that runs is counted in the gate, so that a start costs no command.
 local function tally(g, slot, starts)
   local second = math.floor(slot / 1000000)
   if second > g.second then
     if g.starts > 0 then
-      call('HSET', base .. 'usage', g.second % RING_SECONDS, g.second .. ' ' .. g.starts)
+      ringAdd(base .. 'usage', RING_SECONDS, g.second, g.starts, STARTED)
       age(g, 'usage')
     end
     g.second, g.starts = second, 0
