@@ -53,12 +53,21 @@ local function shareOf(g, now)
   return math.min(1, g.slow + math.max(0, now - g.slowAt) / whole)
 end
 
+-- What scripts change as they go; a field that stays as it was is not written again.
+local CHANGING = {
+  'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted', 'again', 'goes', 'turn', 'turnUntil', 'turnSince', 'second',
+  'starts', 'firsts', 'mean', 'costSum', 'costOut',
+}
+
 local function read(now)
   local values = call('HMGET', KEYS[1], unpack(FIELDS))
   if not values[1] then return nil end
   local g = { now = now }
   for i, name in ipairs(FIELDS) do g[name] = values[i] end
   for _, name in ipairs(NUMBERS) do g[name] = tonumber(g[name] or 0) end
+  if g.mean == 0 then g.mean = 1 end
+  g.was = {}
+  for _, name in ipairs(CHANGING) do g.was[name] = g[name] end
   -- Starts may be `late` late, so slots lie that much further apart: then no window of the period holds more than N.
   g.cycle = g.per + g.late
   -- GCRA's tolerance (ITU-T I.371): how far ahead of the even schedule a burst may run. Slowing down does not widen it.
@@ -87,12 +96,19 @@ end
 
 local function save(g)
   if not g.dirty then return end
-  call('HSET', KEYS[1], 'tat', micros(g.tat), 'part', micros(g.part), 'last', micros(g.last),
-    'newest', g.newest or '', 'undo', g.undo or '', 'changed', micros(math.max(g.changed, g.now)),
-    'shifted', micros(g.shifted), 'again', g.again, 'goes', micros(g.goes), 'turn', g.turn or '',
-    'turnUntil', micros(g.turnUntil), 'turnSince', micros(g.turnSince),
-    'second', g.second, 'starts', g.starts, 'firsts', g.firsts, 'mean', string.format('%.3f', g.mean),
-    'costSum', micros(g.costSum), 'costOut', micros(g.costOut))
+  g.changed = math.max(g.changed, g.now)
+  local fields, n = {}, 0
+  for _, name in ipairs(CHANGING) do
+    local value = g[name]
+    if value ~= g.was[name] then
+      g.was[name] = value
+      if type(value) == 'number' then value = string.format(name == 'mean' and '%.3f' or '%.0f', value) end
+      fields[n + 1], fields[n + 2] = name, value or ''
+      n = n + 2
+    end
+  end
+  if n > 0 then call('HSET', KEYS[1], unpack(fields)) end
+  g.dirty = false
 end
 
 -- The server's clock was set back, or another server with another clock has taken over. Everything that was `by` ahead

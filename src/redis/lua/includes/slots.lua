@@ -46,7 +46,7 @@ local function expectedSlot(g, now, ahead)
   local first, tat, part = nextSlot(g, now), arrival(g), g.part
   if tat > g.tat then part = 0 end
   if first > tat then tat, part = first, 0 end
-  local cost = math.floor(ahead * math.max(1, g.mean))
+  local cost = math.floor(ahead * g.mean)
   local slot = math.max(first, tat + advance(g, part, g.weighed and cost or ahead) - g.tau)
   for _, window in ipairs(g.windows) do
     local units = window.weighed and cost or ahead
@@ -120,7 +120,7 @@ local function reserve(g, now, slot, id, first, cost)
   g.tat = tat + step
   g.last, g.newest = slot, id
   -- A running average over about 16 calls, for `expectedSlot`.
-  g.mean = g.mean == 0 and cost or g.mean + (cost - g.mean) / 16
+  g.mean = g.mean + (cost - g.mean) / 16
   tally(g, slot, 1)
   g.dirty = true
   if first then
