@@ -9,7 +9,7 @@ end
 
 local VOLATILE = {
   'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled',
-  'usage', 'costs', 'dedupe', 'pc',
+  'usage', 'costs', 'deadlines', 'dedupe', 'pc',
 }
 
 -- A bucket with work stays. `goes` is when its keys go by themselves, 0 for never.

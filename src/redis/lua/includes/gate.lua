@@ -99,6 +99,12 @@ local function save(g)
     'costSum', micros(g.costSum), 'costOut', micros(g.costOut))
 end
 
+--- @include "expiry"
+--- @include "costs"
+
+-- BullMQ's score of a delayed job is 4096 times its time in ms, and a count.
+local function delayedScore(t) return math.floor(t / 1000) * 4096 end
+
 -- The server's clock was set back, or another server with another clock has taken over. Everything that was `by` ahead
 -- of the old clock is as far ahead of the new one: the gate neither stays closed until the old time comes again nor
 -- lets anything through that was not due. (A clock that is set forward cannot be told from time that has passed.)
@@ -112,10 +118,13 @@ local function rewind(g, by)
     end
   end
   call('HSET', KEYS[1], unpack(fields))
-  for _, name in ipairs({ 'log', 'slots', 'later', 'recalled', 'inflight', 'leases' }) do
+  local function shiftAll(name, ahead)
     local entries = call('ZRANGE', base .. name, 0, -1, 'WITHSCORES')
-    for i = 1, #entries, 2 do call('ZADD', base .. name, micros(tonumber(entries[i + 1]) - by), entries[i]) end
+    for i = 1, #entries, 2 do call('ZADD', base .. name, micros(tonumber(entries[i + 1]) - ahead), entries[i]) end
   end
+  for _, name in ipairs({ 'log', 'slots', 'later', 'recalled', 'inflight', 'leases', 'deadlines' }) do shiftAll(name, by) end
+  shiftAll('delayed', delayedScore(by))
+  rewindCosts(by)
 end
 
 -- Slots further ahead than this are confirmed by their holders before they come (see gate/slot.ts), so that they can be
@@ -131,6 +140,7 @@ local function recall(g)
   local ids = call('ZRANGEBYSCORE', base .. 'later', '(' .. micros(near), '+inf', 'WITHSCORES')
   for i = 1, #ids, 2 do
     call('ZREM', base .. 'log', ids[i])
+    changeCost(g, tonumber(ids[i + 1]), string.match(ids[i], '^(.*)@'), 0)
     call('ZREM', base .. 'later', ids[i])
     call('ZADD', base .. 'recalled', ids[i + 1], ids[i])
   end
@@ -138,12 +148,13 @@ local function recall(g)
   g.dirty = true
 end
 
--- Carries the schedule over to another rate. The debt is kept in calls, and the new spacing counts from the last slot:
--- a schedule that reached far ahead (1/h) does not delay the new one, and used credit does not come back.
+-- Carries the schedule over to another rate. The debt is kept in calls (or cost), and the new spacing counts from the last
+-- slot: a schedule that reached far ahead (1/h) does not delay the new one, and used credit does not come back. Where cost
+-- is counted in place of calls, or calls in place of cost, the debt is kept in time.
 local function reschedule(g, before)
   if before.cycle == g.cycle and before.limit == g.limit then return end
   recall(g)
-  g.tat = g.last + math.ceil((g.tat - g.last) / before.spacing * g.spacing)
+  if before.weighed == g.weighed then g.tat = g.last + math.ceil((g.tat - g.last) / before.spacing * g.spacing) end
   g.part, g.newest, g.undo = 0, '', ''
   g.dirty = true
 end
@@ -165,5 +176,4 @@ local function load(now)
   return g
 end
 
---- @include "expiry"
 --- @include "slots"

@@ -3,8 +3,6 @@
 -- The theoretical arrival time. No credit is saved up while the gate is closed: reopening releases no burst.
 local function arrival(g) return math.max(g.tat, g.closedUntil + g.tau) end
 
---- @include "costs"
-
 -- How far so many calls (or units of cost) move the schedule on, and what is left of the last µs: sums of whole numbers,
 -- so that an interval such as 1/3 s neither drifts nor lets N + 1 calls into a window by a rounded µs.
 local function advance(g, part, units)
@@ -20,7 +18,7 @@ local function nextSlot(g, now, cost)
   cost = cost or 1
   -- GCRA with weights: a call waits until its cost fits into what a burst may hold; one that exceeds all of it, until
   -- that is empty.
-  local excess = math.ceil((math.min(weightOf(g, cost), g.burst) - 1) * g.spacing)
+  local excess = math.ceil((math.min(weightOf(g, cost), g.burst) - 1) * g.cycle / g.limit)
   -- Never before the last one: where a rule had pushed that ahead, a burst would overtake it.
   local slot = math.max(now, arrival(g) - g.tau + excess, g.last, g.closedUntil)
   for _, window in ipairs(g.windows) do
@@ -126,7 +124,7 @@ local function giveBack(g, slot, id)
   call('ZREM', base .. 'later', member)
   call('ZREM', base .. 'recalled', member)
   if g.longest > 0 then call('ZREM', base .. 'log', member) end
-  if g.costReach > 0 then changeCost(g, slot, id, 0) end
+  changeCost(g, slot, id, 0)
   tally(g, slot, -1)
   g.dirty = true
   if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end
@@ -151,4 +149,5 @@ local function shift(g, id, slot, excess, seen)
   -- Not later than now: the slot may be one of a clock that has been set back since.
   local start = math.min(slot + excess, g.now)
   if g.longest > 0 then call('ZADD', base .. 'log', 'XX', start, id .. '@' .. micros(slot)) end
+  delayCost(g, slot, id, start)
 end
