@@ -112,9 +112,12 @@ export async function spendRetry({ session, report }: Context, ref: BucketRef): 
 /** What those calls are counted with now whose cost has been corrected. */
 const settled = new WeakMap<Slot, number>();
 
+/** A gate that counts cost stays closed for as long as its last calls weigh: a slip must not close it for ever. */
+const MOST_COST = 1_000_000_000;
+
 /** Corrects what a call was taken to cost, when it is known what it did cost. The last word counts. */
 export function settleCost({ session, report }: Context, ref: BucketRef, slot: Slot, cost: number): void {
-  const actual = Math.ceil(cost);
+  const actual = Math.min(Math.ceil(cost), MOST_COST);
   const before = settled.get(slot) ?? slot.cost;
   if (actual === before) return;
   settled.set(slot, actual);
