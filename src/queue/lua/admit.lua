@@ -226,14 +226,20 @@ local function add(i)
   end
   call('HSET', base .. id, unpack(fields))
 end
+local firstCost, lastCost
 for i = 0, count - 1 do
-  if not known[i] then add(i) end
+  if not known[i] then
+    add(i)
+    lastCost = optionsOf(i).w or 1
+    firstCost = firstCost or lastCost
+  end
 end
 if kind == 'permit' then call('ZADD', base .. 'leases', now + tonumber(ARGV[11]), client) end
 local attended = attend(g, now)
 save(g)
 local places, ids = knownOf(count)
 return {
-  'ADDED', micros(now), count, micros(expectedSlot(g, now, ahead)), micros(expectedSlot(g, now, ahead + fresh - 1)),
+  'ADDED', micros(now), count, micros(expectedSlot(g, now, ahead, firstCost)),
+  micros(expectedSlot(g, now, ahead + fresh - 1, lastCost)),
   attended, g.capacity - room + fresh, dropped, places, ids,
 }

@@ -13,14 +13,17 @@ end
 -- What one call takes of the rate.
 local function weightOf(g, cost) return g.weighed and cost or 1 end
 
+-- How much later than a call of cost 1 it may start. GCRA with weights: a call waits until its cost fits into what a burst
+-- may hold; one that exceeds all of it, until that is empty.
+local function excessOf(g, cost)
+  return math.ceil((math.min(weightOf(g, cost), g.burst) - 1) * g.cycle / g.limit)
+end
+
 -- The earliest time at which one more call, of that cost, may start. O(rules · log log-size).
 local function nextSlot(g, now, cost)
   cost = cost or 1
-  -- GCRA with weights: a call waits until its cost fits into what a burst may hold; one that exceeds all of it, until
-  -- that is empty.
-  local excess = math.ceil((math.min(weightOf(g, cost), g.burst) - 1) * g.cycle / g.limit)
   -- Never before the last one: where a rule had pushed that ahead, a burst would overtake it.
-  local slot = math.max(now, arrival(g) - g.tau + excess, g.last, g.closedUntil)
+  local slot = math.max(now, arrival(g) - g.tau + excessOf(g, cost), g.last, g.closedUntil)
   for _, window in ipairs(g.windows) do
     if window.weighed then
       slot = math.max(slot, costRoom(g, window, cost))
@@ -32,20 +35,21 @@ local function nextSlot(g, now, cost)
   return slot
 end
 
--- When the call with `ahead` others before it will start, if nothing changes, and if they cost what the last ones did on
--- average. A lower bound where rules interact.
-local function expectedSlot(g, now, ahead)
-  local first, tat, part = nextSlot(g, now), arrival(g), g.part
+-- When a call of that cost with `ahead` others before it will start, if nothing changes, and if they cost what the last
+-- ones did on average. A lower bound where rules interact.
+local function expectedSlot(g, now, ahead, own)
+  own = own or 1
+  local first, tat, part = nextSlot(g, now, own), arrival(g), g.part
   if tat > g.tat then part = 0 end
   if first > tat then tat, part = first, 0 end
   local cost = math.floor(ahead * math.max(1, g.mean))
-  local slot = math.max(first, tat + advance(g, part, g.weighed and cost or ahead) - g.tau)
+  local slot = math.max(first, tat + advance(g, part, g.weighed and cost or ahead) - g.tau + excessOf(g, own))
   for _, window in ipairs(g.windows) do
     local units = window.weighed and cost or ahead
     local rounds, rest = math.floor(units / window.limit), units % window.limit
     local leaves
     if window.weighed then
-      leaves = costRoom(g, window, rest + 1)
+      leaves = costRoom(g, window, rest + own)
     else
       local rank = -(window.limit - rest)
       leaves = tonumber(call('ZRANGE', base .. 'log', rank, rank, 'WITHSCORES')[2] or 0) + window.cycle
