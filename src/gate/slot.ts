@@ -109,11 +109,19 @@ export async function spendRetry({ session, report }: Context, ref: BucketRef): 
   }
 }
 
-/** Corrects what a call was taken to cost, when it is known what it did cost. */
+/** What those calls are counted with now whose cost has been corrected. */
+const settled = new WeakMap<Slot, number>();
+
+/** A gate that counts cost stays closed for as long as its last calls weigh: a slip must not close it for ever. */
+const MOST_COST = 1_000_000_000;
+
+/** Corrects what a call was taken to cost, when it is known what it did cost. The last word counts. */
 export function settleCost({ session, report }: Context, ref: BucketRef, slot: Slot, cost: number): void {
-  const actual = Math.ceil(cost);
-  if (actual === slot.cost) return;
-  const args = ["", slot.id, slot.at, slot.cost, actual];
+  const actual = Math.min(Math.ceil(cost), MOST_COST);
+  const before = settled.get(slot) ?? slot.cost;
+  if (actual === before) return;
+  settled.set(slot, actual);
+  const args = ["", slot.id, slot.at, before, actual];
   session.run(ref, "settle", args, LONG_PATIENCE_MS).catch((error: unknown) => report.connection(error));
 }
 

@@ -102,7 +102,7 @@ export function waitInQueue(
     const onTimeout = (): void => {
       const hint = attended ? undefined : UNATTENDED;
       abandon(
-        new WaitExceededError({ limit: limit.name, maxWait: limit.maxWaitMs ?? wait.maxWaitMs, ...(hint && { hint }) }),
+        new WaitExceededError({ limit: limit.name, maxWait: wait.maxWaitMs, ...(hint && { hint }) }),
       );
     };
     const forget = context.keeper.permit(ref, id, () => {

@@ -65,20 +65,26 @@ export async function requeue(
   await session.run(ref, "requeue", ["", id, token, attempts, counted]);
 }
 
-/** Puts a call whose attempts have all failed aside for a while. Tries until Redis answers, as {@link finish} does. */
+/**
+ * Puts a call whose attempts have all failed aside for a while. Tries until Redis answers, as {@link finish} does.
+ *
+ * @returns false when the call is no longer ours.
+ */
 export async function redeliver(
   context: Context,
   { ref, id, token }: Held,
   { attempts, round, delayMs }: { attempts: number; round: number; delayMs: number },
   giveUp: AbortSignal,
-): Promise<void> {
+): Promise<boolean> {
   const args = ["", id, token, delayMs, attempts, round];
   const reply = await untilAnswered(
     () => context.session.run(ref, "redeliver", args, LONG_PATIENCE_MS),
     context,
     giveUp,
   );
-  if (text(reply[0]) === "LOST") context.report.warn(lostError(id));
+  const isLost = text(reply[0]) === "LOST";
+  if (isLost) context.report.warn(lostError(id));
+  return !isLost;
 }
 
 const lostError = (id: string): Error =>

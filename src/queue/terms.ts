@@ -83,13 +83,17 @@ export function readDedupe(dedupe: unknown): Dedupe | undefined {
   if (dedupe === undefined) return undefined;
   const { key, mode = "join" }: { key?: unknown; mode?: unknown } =
     typeof dedupe === "object" && dedupe !== null ? dedupe : { key: dedupe };
-  if (typeof key === "string" && key !== "" && key.length <= 1000 && (mode === "join" || mode === "refuse")) {
+  if (isKey(key) && (mode === "join" || mode === "refuse")) {
     return { key, mode };
   }
   throw new InvalidCallError(
     'Expected `dedupe` to be a key of 1 to 1000 characters, or { key, mode: "join" | "refuse" }',
   );
 }
+
+/** Half of a surrogate pair cannot be stored. */
+const isKey = (key: unknown): key is string =>
+  typeof key === "string" && key !== "" && key.length <= 1000 && !/\p{Surrogate}/u.test(key);
 
 /** What admit.lua reads; nothing for a call like any other. */
 export function encodeTerms({ priority, cost, maxWaitMs, dedupe, producer = "" }: Terms): string {

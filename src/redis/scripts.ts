@@ -12,7 +12,7 @@ export type ScriptName = keyof typeof lua;
  * format; bullmq is pinned exactly, and a script that it no longer ships is an error when this module loads.
  */
 function compose(source: string): string {
-  return source.replaceAll(/^--- @bullmq "(\w+)"$/gm, (_line, name: string) => {
+  return enclose(source).replaceAll(/^--- @bullmq "(\w+)"$/gm, (_line, name: string) => {
     const script = bullmq[name];
     if (script === undefined) {
       throw new Error(
@@ -21,6 +21,15 @@ function compose(source: string): string {
     }
     return `local function ${name}(KEYS, ARGV)\nlocal redis = quiet\n${script.content}\nend`;
   });
+}
+
+/**
+ * Everything behind `--- @body` becomes a function of its own. To make a closure, Lua looks for each local that it uses among
+ * all that were used so; what belongs to the function around it is found at once. With dozens of functions made in each
+ * run of a script that use the same few locals, this halves the time of a short script.
+ */
+function enclose(source: string): string {
+  return source.split(/^--- @body$/m).reduceRight((rest, part) => `${part}return (function()${rest}end)()\n`);
 }
 
 class Script {

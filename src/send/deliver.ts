@@ -32,6 +32,8 @@ export interface TakenCall {
   /** How often it has come back after all its attempts had failed. */
   readonly rounds: number;
   readonly deadline: number | undefined;
+  /** The wait that ends there. */
+  readonly maxWaitMs: number;
 }
 
 export interface Sending {
@@ -84,12 +86,13 @@ async function comesBack({ context, giveUp }: Sending, call: TakenCall, error: F
   const { ref, id, rounds, admittedAt } = call;
   const { name, redeliver: plan } = ref.limit;
   if (plan === undefined || rounds >= plan.attempts || isUnwanted(error)) return false;
-  const delayMs = Math.round(Math.min(plan.backoffMs * 2 ** rounds, UNIT_MS.d) * (1 + Math.random() / 10));
+  const longest = Math.max(plan.backoffMs, UNIT_MS.d);
+  const delayMs = Math.round(Math.min(plan.backoffMs * 2 ** rounds, longest) * (1 + Math.random() / 10));
   const at = context.session.milliseconds() + delayMs;
   if (at - admittedAt > plan.maxAgeMs) return false;
-  await redeliver(context, call, { attempts: error.attempts, round: rounds + 1, delayMs }, giveUp);
   const { bucket } = ref;
-  context.report.tell("redeliver", { limit: name, bucket, id, at: new Date(at), cause: error.message });
+  const isAside = await redeliver(context, call, { attempts: error.attempts, round: rounds + 1, delayMs }, giveUp);
+  if (isAside) context.report.tell("redeliver", { limit: name, bucket, id, at: new Date(at), cause: error.message });
   return true;
 }
 
@@ -199,10 +202,10 @@ function toAnswer(call: TakenCall, progress: Progress, response: AttemptResponse
   return { ok: true, status, headers, attempts, waited: Math.round(waited * 1000) / 1000, bodyDropped };
 }
 
-function toFailure({ ref }: TakenCall, error: FailedAttempt | SpillwayError): Failure {
+function toFailure({ ref, maxWaitMs }: TakenCall, error: FailedAttempt | SpillwayError): Failure {
   const limit = ref.limit.name;
   if (error instanceof SpillwayError) {
-    return { ok: false, code: error.code, message: error.message, limit, maxWait: ref.limit.maxWaitMs ?? 0 };
+    return { ok: false, code: error.code, message: error.message, limit, maxWait: maxWaitMs };
   }
   const { attempts, cause } = error;
   const message = `Failed after ${attempts === 1 ? "1 attempt" : `${attempts} attempts`}: ${error.message}`;

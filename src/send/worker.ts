@@ -184,6 +184,7 @@ class RunningWorker implements Worker, Carrier {
       counted: Number(job.get("ac") ?? 0),
       rounds: Number(job.get("rd") ?? 0),
       deadline: deadline === undefined || deadline === "" ? undefined : Number(deadline),
+      maxWaitMs: Number(job.get("m") ?? ref.limit.maxWaitMs ?? 0),
     };
     const sending = {
       context: this.context,

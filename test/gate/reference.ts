@@ -5,13 +5,16 @@ export interface ModelPolicy {
   readonly per: number;
   readonly late: number;
   readonly burst: number;
-  readonly rules: readonly { readonly limit: number; readonly per: number }[];
+  /** Whether the rate counts cost. */
+  readonly weighed?: boolean;
+  readonly rules: readonly { readonly limit: number; readonly per: number; readonly weighed?: boolean }[];
 }
 
 export interface Held {
   readonly id: string;
   readonly slot: number;
   readonly reservedAt: number;
+  readonly cost: number;
 }
 
 interface State {
@@ -48,21 +51,54 @@ export class GateModel {
     return max(this.#state.tat, BigInt(this.#pausedUntil + this.#tau) * this.#limit);
   }
 
-  next(now: number): number {
-    const { rules, late } = this.policy;
-    const starts = this.standing.map(({ slot }) => slot).toSorted((a, b) => b - a);
-    const windows = rules.map((rule) => (starts[rule.limit - 1] ?? -Infinity) + rule.per + late);
-    const even = Number(this.#arrival / this.#limit) - this.#tau;
+  #weightOf(cost: number): number {
+    return this.policy.weighed === true ? cost : 1;
+  }
+
+  /** When all of it fits, or all of the window is empty: one start after the other leaves. */
+  #opensAt(rule: ModelPolicy["rules"][number], cost: number): number {
+    const weigh = (held: number): number => (rule.weighed === true ? held : 1);
+    let within = this.standing.filter((held) => weigh(held.cost) > 0).toSorted((a, b) => a.slot - b.slot);
+    let opens = -Infinity;
+    const fits = (): boolean =>
+      within.length === 0 || within.reduce((sum, held) => sum + weigh(held.cost), weigh(cost)) <= rule.limit;
+    while (!fits()) {
+      const [oldest, ...others] = within;
+      opens = (oldest?.slot ?? 0) + rule.per + this.policy.late;
+      within = others;
+    }
+    return opens;
+  }
+
+  next(now: number, cost = 1): number {
+    const { rules, burst } = this.policy;
+    const windows = rules.map((rule) => this.#opensAt(rule, cost));
+    const weight = Math.min(this.#weightOf(cost), burst);
+    const excess = Math.ceil(((weight - 1) * this.#cycle) / this.policy.limit);
+    const even = Number(this.#arrival / this.#limit) - this.#tau + excess;
     return Math.max(now, this.#pausedUntil, even, this.#state.last, ...windows);
   }
 
-  reserve(now: number, id: string): number {
-    const slot = this.next(now);
+  reserve(now: number, id: string, cost = 1): number {
+    const slot = this.next(now, cost);
     this.#undo = { id, state: this.#state };
-    const tat = max(this.#arrival, BigInt(slot) * this.#limit) + BigInt(this.#cycle);
+    const step = BigInt(this.#cycle) * BigInt(this.#weightOf(cost));
+    const tat = max(this.#arrival, BigInt(slot) * this.#limit) + step;
     this.#state = { tat, last: slot };
-    this.standing.push({ id, slot, reservedAt: now });
+    this.standing.push({ id, slot, reservedAt: now, cost });
     return slot;
+  }
+
+  settle(now: number, id: string, cost: number): void {
+    const held = this.standing.find((one) => one.id === id);
+    if (held === undefined || held.cost === cost) return;
+    this.standing = this.standing.map((one) => (one === held ? { ...held, cost } : one));
+    if (this.policy.weighed !== true) return;
+    let more = Math.ceil(((cost - held.cost) * this.#cycle) / this.policy.limit);
+    if (more < 0) more = Math.min(0, more + Math.max(0, now - held.slot));
+    const { tat, last } = this.#state;
+    this.#state = { tat: max(BigInt(last) * this.#limit, tat + BigInt(more) * this.#limit), last };
+    this.#undo = undefined;
   }
 
   giveBack(id: string): void {

@@ -28,8 +28,8 @@ export interface Admit {
   readonly repeated?: boolean;
   /** The latest time at which it may still be done. */
   readonly until?: number;
-  /** What is said of each of them: priority, cost, key against duplicates. */
-  readonly terms?: Partial<Terms>;
+  /** What is said of all of them, or of each: priority, cost, key against duplicates. */
+  readonly terms?: Partial<Terms> | readonly Partial<Terms>[];
   /** The quota of each producer, as quota.lua reads it. */
   readonly quota?: string;
   readonly lease?: number;
@@ -124,8 +124,10 @@ export class Bucket {
 
   async admit(call: Admit): Promise<Admitted> {
     const { now, ids, kind = "request", mode = "all", client = "", horizon = 20 * MS, maxWait = "" } = call;
-    const terms = encodeTerms({ priority: "normal", cost: 1, maxWaitMs: undefined, ...call.terms });
-    const { quota = "" } = call;
+    const { terms = {}, quota = "" } = call;
+    const said = (i: number): Partial<Terms> | undefined => ("at" in terms ? terms[i] : terms);
+    const termsOf = (i: number): string =>
+      encodeTerms({ priority: "normal", cost: 1, maxWaitMs: undefined, ...said(i) });
     const { repeated = false, until: latest = "", lease = 15 * S } = call;
     const head = [
       now,
@@ -141,7 +143,7 @@ export class Bucket {
       lease,
       quota,
     ];
-    const reply = await this.run("admit", [...head, ...ids.flatMap((id) => [id, `{"of":"${id}"}`, terms])]);
+    const reply = await this.run("admit", [...head, ...ids.flatMap((id, i) => [id, `{"of":"${id}"}`, termsOf(i)])]);
     const admitted = readAdmitted(reply);
     if (admitted.state !== "ADDED") return admitted;
     return { ...admitted, dropped: admitted.dropped.map((one) => this.#names(one)) };
@@ -173,8 +175,23 @@ export class Bucket {
     return text(reply[0]) === "EXPIRED" ? "EXPIRED" : number(list(reply[2])[0]);
   }
 
-  async slot(now: number, id: string, mode: "next" | "confirm", held: number | ""): Promise<number> {
-    return number(list((await this.run("reserve", [now, mode, "", 0, id, held, 1]))[2])[0]);
+  async slot(now: number, id: string, mode: "next" | "confirm", held: number | "", cost = 1): Promise<number> {
+    return number(list((await this.run("reserve", [now, mode, "", 0, id, held, cost]))[2])[0]);
+  }
+
+  /** What a call has cost in fact that started in this slot and was taken to cost so much. */
+  async settle(now: number, id: string, slot: number, reserved: number, actual: number): Promise<void> {
+    await this.run("settle", [now, id, slot, reserved, actual]);
+  }
+
+  /** A start was later than its slot by so much. */
+  async late(now: number, id: string, slot: number, excess: number, shifted = 0): Promise<void> {
+    await this.run("late", [now, id, slot, excess, shifted]);
+  }
+
+  /** Whether one more retry may be made, where each first attempt allows so many. */
+  async budget(now: number, ratio: number): Promise<boolean> {
+    return number((await this.run("budget", [now, ratio]))[2]) === 1;
   }
 
   async giveBack(now: number, id: string, held: number): Promise<void> {
@@ -223,6 +240,21 @@ export class Bucket {
     return text((await this.run("requeue", [now, id, token, attempts, attempts]))[0]);
   }
 
+  /** Puts a call whose attempts have all failed aside for so many ms. */
+  async redeliver(
+    now: number,
+    id: string,
+    delayMs: number,
+    { token = "worker", attempts = 3, round = 1 }: { token?: string; attempts?: number; round?: number } = {},
+  ): Promise<string> {
+    return text((await this.run("redeliver", [now, id, token, delayMs, attempts, round]))[0]);
+  }
+
+  /** Ids of the calls to be redelivered later, the next one first. */
+  async aside(): Promise<string[]> {
+    return this.redis.zrange(this.key("delayed"), 0, "-1");
+  }
+
   async release(now: number, ...ids: readonly string[]): Promise<void> {
     await this.run("release", [now, ...ids]);
   }
@@ -254,11 +286,18 @@ export class Bucket {
     return number((await this.run("failed", [now, "retry", most]))[2]);
   }
 
-  async stats(
-    now: number,
-  ): Promise<{ depth: number; waiting: number; active: number; nextSlot: number; expectedAt: number }> {
-    const [, , depth, waiting, active, , next, expected] = await this.run("stats", [now]);
+  async stats(now: number): Promise<{
+    depth: number;
+    waiting: number;
+    active: number;
+    nextSlot: number;
+    expectedAt: number;
+    redelivering: number;
+  }> {
+    const reply = await this.run("stats", [now]);
+    const [, , depth, waiting, active, , next, expected] = reply;
     return {
+      redelivering: number(reply[12]),
       depth: number(depth),
       waiting: number(waiting),
       active: number(active),
@@ -273,7 +312,12 @@ export class Bucket {
 
   /** Ids of the waiting calls, the next one first. */
   async waiting(): Promise<string[]> {
-    return (await this.redis.lrange(this.key("wait"), 0, -1)).toReversed();
+    const { redis } = this;
+    const line = (await redis.lrange(this.key("wait"), 0, -1)).toReversed();
+    const ranked = await redis.zrange(this.key("prioritized"), 0, "-1", "WITHSCORES");
+    const ofRank = (rank: number): string[] =>
+      ranked.filter((_id, i) => i % 2 === 0 && Math.floor(Number(ranked[i + 1]) / 2 ** 32) === rank);
+    return [...ofRank(1), ...line, ...ofRank(2)];
   }
 
   async field(name: string): Promise<string | null> {

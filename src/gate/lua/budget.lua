@@ -17,6 +17,8 @@ local tokens, at, firsts = tonumber(state[1] or MOST), tonumber(state[2] or now)
 tokens = tokens + math.max(0, now - at) / MICROS_EACH + math.max(0, g.firsts - firsts) * tonumber(ARGV[2])
 tokens = math.min(MOST, tokens)
 local allowed = tokens >= 1 and 1 or 0
-call('HSET', KEYS[1], 'budget', string.format('%.6f', tokens - allowed), 'budgetAt', micros(now),
-  'budgetFirsts', micros(g.firsts))
+if allowed == 1 or at > now then
+  call('HSET', KEYS[1], 'budget', string.format('%.6f', tokens - allowed), 'budgetAt', micros(now),
+    'budgetFirsts', micros(g.firsts))
+end
 return { 'OK', micros(now), allowed }

@@ -4,7 +4,7 @@
 -- ARGV[1]  now in µs, '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  slot in which it started, in µs
--- ARGV[4]  cost that was reserved
+-- ARGV[4]  cost that it was taken to have so far
 -- ARGV[5]  cost in fact
 -- Reply    { 'OK', now } or { 'UNDECLARED' }
 -- O(starts since then)
@@ -14,12 +14,13 @@ local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local slot, reserved, actual = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
-if g.costReach > 0 then changeCost(g, slot, ARGV[2], actual) end
+changeCost(g, slot, ARGV[2], actual)
 if g.weighed and actual ~= reserved then
-  local more = math.ceil((actual - reserved) * g.spacing)
+  local more = math.ceil((actual - reserved) * g.cycle / g.limit)
   -- What may have leaked out since then is not given back: the bucket may have been empty meanwhile.
   if more < 0 then more = math.min(0, more + math.max(0, now - slot)) end
-  g.tat = math.max(g.last, g.tat + more)
+  g.tat = g.tat + more
+  if g.tat < g.last then g.tat, g.part = g.last, 0 end
   g.newest, g.undo = '', ''
   g.dirty = true
 end

@@ -24,7 +24,7 @@
 --          { 'ADDED', now, number added, expected start of the first, of the last, attended, depth, { dropped… },
 --            { which of the calls were known, from 0… }, { under which id each of these is known… } }, where the
 --            expected starts are those of the calls added
--- O(1) per call, and O(rules · log log-size) once
+-- O(1) per call, O(log ranked) for one of high or low priority, and O(rules · log log-size) once
 --- @include "gate"
 --- @include "wake"
 --- @include "drop"
@@ -32,6 +32,7 @@
 --- @include "quota"
 --- @bullmq "addStandardJob"
 --- @bullmq "addPrioritizedJob"
+--- @body
 local now = clock(ARGV[1])
 if ARGV[2] ~= '' and now > tonumber(ARGV[2]) then return { 'LATE', micros(now) } end
 local g = load(now)
@@ -53,14 +54,6 @@ end
 local function isKnown(id)
   if call('EXISTS', base .. 'result:' .. id) == 1 then return true end
   return call('EXISTS', base .. id) == 1 and not call('ZSCORE', base .. 'failed', id)
-end
-
--- The call that waits under a key, if it still does.
-local function holderOf(key)
-  local id = call('HGET', base .. 'dedupe', key)
-  if not id then return nil end
-  local job = call('HMGET', base .. id, 'd', 'processedOn')
-  return job[1] == key and not job[2] and id or nil
 end
 
 -- By position, the id under which a call is known; and those that this very script will add.
@@ -103,7 +96,7 @@ local function producerOf(i) return optionsOf(i).q or '' end
 local function refuse(n) note(g, now, n, REFUSED) end
 if g.blockedUntil > now then
   refuse(fresh)
-  return { 'BLOCKED', micros(now), micros(g.blockedUntil), g.blockReason or '' }
+  return { 'BLOCKED', micros(now), micros(g.blockedUntil), call('HGET', KEYS[1], 'blockReason') or '' }
 end
 
 local inLine, ranked = call('LLEN', base .. 'wait'), call('ZCARD', base .. 'prioritized')
@@ -121,7 +114,7 @@ if given and tonumber(given) > now then
   return { 'GRANTED', micros(now), micros(tonumber(given)), g.late, micros(g.shifted), g.concurrency }
 end
 
-local quota = openQuota(ARGV[12], now)
+local quota = ARGV[12] ~= '' and openQuota(ARGV[12], now)
 if quota then
   local accepted = 0
   for i = 0, count - 1 do
@@ -179,31 +172,33 @@ local function timeOfRoom(missing)
   return expectedSlot(g, now, again + missing - #leaving / 2 - 1)
 end
 
--- The oldest call of the lowest rank, but of none above those that come, and none that waits for the second time.
+-- The oldest call of the lowest rank and that rank, but of none above those that come, and none that waits for the second
+-- time.
 local position = -1
 local function oldest()
-  local low = rank >= LOW and ranked > 0 and headOf(LOW)
-  if low then return low end
-  while rank >= NORMAL do
+  local low = ranked > high and headOf(LOW)
+  if low then return low, LOW end
+  while rank <= NORMAL do
     local id = call('LINDEX', base .. 'wait', position)
     if not id then break end
-    if call('HGET', base .. id, 'r') ~= '1' then return id end
+    if call('HGET', base .. id, 'r') ~= '1' then return id, NORMAL end
     position = position - 1
   end
-  return high > 0 and headOf(HIGH)
+  return rank == HIGH and headOf(HIGH), HIGH
 end
 
 local dropped = {}
 -- Drops nothing in vain: not where that makes too little room.
-local droppable = ({ high, high + inLine - again, waiting - again })[rank]
+local droppable = ({ waiting - again, waiting - again - high, ranked - high })[rank]
 local needed = mode == 'fit' and 1 or fresh
 if fresh > room and g.overflow == 'drop-oldest' and room + droppable >= needed then
   while room < math.min(fresh, g.capacity) do
-    local id = oldest()
+    local id, of = oldest()
     if not id then break end
     local job = call('HMGET', base .. id, 'name', 'c')
-    if call('ZREM', base .. 'prioritized', id) == 0 then call('LREM', base .. 'wait', -1, id) end
+    if of == NORMAL then call('LREM', base .. 'wait', -1, id) else call('ZREM', base .. 'prioritized', id) end
     room = room + 1
+    if of == rank then ahead = ahead - 1 end
     dropped[#dropped + 1] = discard(id, job[1], job[2], ARGV[10], tonumber(ARGV[9]))
   end
 end
@@ -224,7 +219,6 @@ if fresh > room then
 end
 if #dropped > 0 then refuse(#dropped) end
 
-ahead = math.max(0, ahead - #dropped)
 persist(g)
 local keys = {
   base .. 'wait', base .. 'paused', base .. 'meta', base .. 'id', base .. 'completed', base .. 'delayed',
@@ -258,20 +252,30 @@ local function add(i)
   if options.w then
     fields[#fields + 1], fields[#fields + 2] = 'w', options.w
   end
+  if options.x then
+    fields[#fields + 1], fields[#fields + 2] = 'm', options.x / 1000
+    call('ZADD', base .. 'deadlines', micros(now + options.x), id)
+  end
   if options.d then
     fields[#fields + 1], fields[#fields + 2] = 'd', options.d
     call('HSET', base .. 'dedupe', options.d, id)
   end
   call('HSET', base .. id, unpack(fields))
 end
+local firstCost, lastCost
 for i = 0, count - 1 do
-  if not known[i] then add(i) end
+  if not known[i] then
+    add(i)
+    lastCost = optionsOf(i).w or 1
+    firstCost = firstCost or lastCost
+  end
 end
 if kind == 'permit' then call('ZADD', base .. 'leases', now + tonumber(ARGV[11]), client) end
 local attended = attend(g, now)
 save(g)
 local places, ids = knownOf(count)
 return {
-  'ADDED', micros(now), count, micros(expectedSlot(g, now, ahead)), micros(expectedSlot(g, now, ahead + fresh - 1)),
+  'ADDED', micros(now), count, micros(expectedSlot(g, now, ahead, firstCost)),
+  micros(expectedSlot(g, now, ahead + fresh - 1, lastCost)),
   attended, g.capacity - room + fresh, dropped, places, ids,
 }

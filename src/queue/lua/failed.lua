@@ -8,6 +8,7 @@
 -- O(calls)
 --- @include "gate"
 --- @include "wake"
+--- @include "drop"
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
@@ -27,7 +28,10 @@ if room <= 0 then return { 'OK', micros(now), 0 } end
 local retried = call('ZRANGE', base .. 'failed', 0, room - 1)
 for _, id in ipairs(retried) do
   call('ZREM', base .. 'failed', id)
-  call('HDEL', base .. id, 'failedReason', 'finishedOn', 'processedOn', 'stc', 'am', 'ac', 'rd', 'x', 'r')
+  call('HDEL', base .. id, 'failedReason', 'finishedOn', 'processedOn', 'stc', 'am', 'ac', 'rd', 'x', 'm', 'r')
+  -- It waits again, so others may join it; unless another call waits under that key by now.
+  local key = call('HGET', base .. id, 'd')
+  if key then hold(id, key) end
   call('HSET', base .. id, 'o', string.format('%015.0f', call('INCR', base .. 'id')))
   call('DEL', base .. 'result:' .. id)
   call('LPUSH', base .. 'wait', id)

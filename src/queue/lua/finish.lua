@@ -17,6 +17,7 @@
 --- @include "wake"
 --- @include "drop"
 --- @bullmq "moveToFinished"
+--- @body
 local now = clock(ARGV[1])
 local id, target = ARGV[2], ARGV[4]
 
@@ -39,12 +40,8 @@ end
 
 local code = finish(ARGV[3])
 if code == -2 then
-  -- The lock ran out. Where nobody has taken the call since, its answer still counts: it must not be sent again.
-  if call('LREM', base .. 'wait', -1, id) > 0 then
-    call('LPUSH', base .. 'active', id)
-    local g = load(now)
-    if g and leave(g, { false, false, false, call('HGET', base .. id, 'r') }) then save(g) end
-  end
+  -- Its answer still counts: it must not be sent again.
+  reclaim(id, now)
   code = finish('0')
 end
 if type(code) == 'number' and code < 0 then return { 'LOST', micros(now), code } end

@@ -1,5 +1,6 @@
 -- Puts the calls of dead workers back at the head of the queue, and those to be redelivered now at its end; drops what
--- has waited too long, and makes sure that somebody looks at a bucket with work. Run by every worker now and then; BullMQ's `stalled-check` key lets one through.
+-- has waited too long, and makes sure that somebody looks at a bucket with work. Run by every worker now and then; BullMQ's
+-- `stalled-check` key lets one put calls back.
 --
 -- KEYS[1]  gate hash
 -- ARGV[1]  now in µs, '' for the server's time
@@ -7,7 +8,8 @@
 -- ARGV[3]  ms for which the result of an expired durable call is kept
 -- ARGV[4]  what to store as the result of a durable call that waited too long
 -- Reply    { 'OK', now, { ids put back… }, { dropped… }, waiting, active or to be redelivered } or { 'UNDECLARED' }
--- O(active + dropped + redelivered)
+--          dropped: { why ('gone', 'expired' or 'expired <ms>'), id, client, waiting processes… }
+-- O(active + dropped + redelivered), and O(waiting) for each dropped call that had a bound of its own
 --- @include "gate"
 --- @include "wake"
 --- @include "drop"
@@ -28,9 +30,21 @@ for _, rank in ipairs({ HIGH, NORMAL, LOW }) do
     if not expired and not gone then break end
     pull(id, rank)
     leave(g, job)
-    dropped[#dropped + 1] = {
-      expired and 'expired' or 'gone', unpack(discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))),
-    }
+    if expired then
+      dropped[#dropped + 1] = expire(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))
+    else
+      dropped[#dropped + 1] = { 'gone', unpack(discard(id, job[1], job[2], '', 0)) }
+    end
+  end
+end
+
+-- Calls with a bound of their own may wait too long behind others.
+for _, id in ipairs(call('ZRANGEBYSCORE', base .. 'deadlines', '-inf', '(' .. micros(now), 'LIMIT', 0, 200)) do
+  call('ZREM', base .. 'deadlines', id)
+  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'processedOn')
+  if tonumber(job[3] or '') and tonumber(job[3]) < now and not job[4] then
+    if call('ZREM', base .. 'prioritized', id) == 0 then call('LREM', base .. 'wait', -1, id) end
+    dropped[#dropped + 1] = expire(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))
   end
 end
 

@@ -11,13 +11,23 @@
 -- O(log redeliveries), and O(active) for BullMQ's LREM
 --- @include "gate"
 --- @include "wake"
+--- @include "drop"
 --- @bullmq "moveToDelayed"
 local now = clock(ARGV[1])
 local id = ARGV[2]
-local code = moveToDelayed({
-  base .. 'marker', base .. 'active', base .. 'prioritized', base .. 'delayed', base .. id, base .. 'events',
-  base .. 'meta', base .. 'stalled', base .. 'wait', base .. 'limiter', base .. 'pc',
-}, { base, math.floor(now / 1000), id, ARGV[3], ARGV[4], '1', '', '0', '' })
+local function putAside(token)
+  return moveToDelayed({
+    base .. 'marker', base .. 'active', base .. 'prioritized', base .. 'delayed', base .. id, base .. 'events',
+    base .. 'meta', base .. 'stalled', base .. 'wait', base .. 'limiter', base .. 'pc',
+  }, { base, math.floor(now / 1000), id, token, ARGV[4], '1', '', '0', '' })
+end
+
+local code = putAside(ARGV[3])
+if code == -2 then
+  -- What it has learned still counts: that all attempts failed.
+  reclaim(id, now)
+  code = putAside('0')
+end
 if code ~= 0 then return { 'LOST', micros(now), code } end
 call('HSET', base .. id, 'am', ARGV[5], 'ac', '0', 'rd', ARGV[6])
 call('HDEL', base .. id, 'stc')

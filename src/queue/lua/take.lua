@@ -18,13 +18,14 @@
 --          state: 'more' (ask again) · 'wait' · 'empty' · 'full' (concurrency)
 --          call: { id, slot, cost, 'permit', client }
 --             or { id, slot, cost, 'request', BullMQ's job hash as a flat list }
---          dropped: { why, id, client, waiting processes… }
+--          dropped: { why ('gone', 'expired' or 'expired <ms>'), id, client, waiting processes… }
 -- O(rules · log log-size) per call
 --- @include "gate"
 --- @include "wake"
 --- @include "drop"
 --- @include "ranks"
 --- @bullmq "moveToActive"
+--- @body
 local now = clock(ARGV[1])
 if ARGV[9] and ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { 'LATE', micros(now) } end
 local g = load(now)
@@ -84,7 +85,7 @@ for scan = 1, SCANS do
   elseif deadline ~= '' and now > tonumber(deadline) and job[4] ~= '1' then
     pull(id, rank)
     leave(g, job)
-    dropped[#dropped + 1] = { 'expired', unpack(discard(id, kind, client, ARGV[8], tonumber(ARGV[7]))) }
+    dropped[#dropped + 1] = expire(id, kind, client, ARGV[8], tonumber(ARGV[7]))
   elseif kind == 'permit' and isGone(g, client, now) then
     pull(id, rank)
     dropped[#dropped + 1] = { 'gone', unpack(discard(id, kind, client, '', 0)) }

@@ -2,7 +2,8 @@
 -- one more fits is found by one look-up, however many calls the window holds.
 --
 -- `costs` holds one member for each start, `<start in µs, 16 digits>@<id>`, with the total of all costs up to and including
--- it as its score. `costSum` in the gate is the total of all, `costOut` that of the starts that were forgotten.
+-- it as its score. `costSum` in the gate is the total of all, `costOut` that of the starts that were forgotten: where they
+-- are the same, there is none.
 
 local function costMember(start, id) return string.format('%016.0f@%s', start, id) end
 local function costTime(member) return tonumber(string.sub(member, 1, 16)) end
@@ -29,24 +30,66 @@ local function countCost(g, now, start, id, cost)
   age(g, 'costs')
 end
 
--- What a start has really cost, 0 for one that did not happen; counted where the start was, so that windows stay exact.
--- Returns by how much that is more. O(starts since then).
-local function changeCost(g, start, id, cost)
-  local member = costMember(start, id)
-  local total = call('ZSCORE', base .. 'costs', member)
-  if not total then return 0 end
-  local before = call('ZREVRANGEBYSCORE', base .. 'costs', '(' .. total, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  local more = cost - (tonumber(total) - tonumber(before or g.costOut))
-  if more == 0 then return 0 end
-  for _, later in ipairs(call('ZRANGEBYSCORE', base .. 'costs', '(' .. total, '+inf')) do
+-- All starts behind a total weigh so much more in all. O(these starts).
+local function moveTotals(g, from, more)
+  for _, later in ipairs(call('ZRANGEBYSCORE', base .. 'costs', '(' .. from, '+inf')) do
     call('ZINCRBY', base .. 'costs', more, later)
   end
+  g.costSum = g.costSum + more
+  g.dirty = true
+end
+
+-- A start that came late, and is counted when it came. For as long as it counts, whoever knows its slot still finds it.
+local function movedKey(slot, id) return base .. 'moved:' .. costMember(slot, id) end
+
+-- What a start has really cost, 0 for one that did not happen; counted where the start was, so that windows stay exact.
+-- Returns by how much that is more, nil when nothing is changed.
+-- O(starts since then).
+local function changeCost(g, slot, id, cost)
+  if g.costSum == g.costOut then return end
+  local member = costMember(slot, id)
+  local total = call('ZSCORE', base .. 'costs', member)
+  if not total then
+    member = call('GET', movedKey(slot, id))
+    total = member and call('ZSCORE', base .. 'costs', member)
+    if not total then return end
+  end
+  local before = call('ZREVRANGEBYSCORE', base .. 'costs', '(' .. total, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  local more = cost - (tonumber(total) - tonumber(before or g.costOut))
+  if more == 0 then return end
+  moveTotals(g, total, more)
   if cost == 0 then
     call('ZREM', base .. 'costs', member)
   else
     call('ZINCRBY', base .. 'costs', more, member)
   end
-  g.costSum = g.costSum + more
-  g.dirty = true
   return more
+end
+
+-- A start came later than its slot said, and counts from then on. O(starts since its slot).
+local function delayCost(g, slot, id, start)
+  if g.costSum == g.costOut or start <= slot then return end
+  local member = costMember(slot, id)
+  local total = call('ZSCORE', base .. 'costs', member)
+  if not total then return end
+  local before = call('ZREVRANGEBYSCORE', base .. 'costs', '(' .. total, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  local cost = tonumber(total) - tonumber(before or g.costOut)
+  local place = tonumber(total)
+  for _, later in ipairs(call('ZRANGEBYSCORE', base .. 'costs', '(' .. total, '+inf')) do
+    if costTime(later) > start then break end
+    place = tonumber(call('ZINCRBY', base .. 'costs', -cost, later)) + cost
+  end
+  call('ZREM', base .. 'costs', member)
+  call('ZADD', base .. 'costs', micros(place), costMember(start, id))
+  call('SET', movedKey(slot, id), costMember(start, id), 'PX', math.ceil((start - slot + g.costReach) / 1000) + 1)
+end
+
+-- The clock was set back by so much. O(starts).
+local function rewindCosts(by)
+  local entries = call('ZRANGE', base .. 'costs', 0, -1, 'WITHSCORES')
+  call('DEL', base .. 'costs')
+  for i = 1, #entries, 2 do
+    local member = entries[i]
+    call('ZADD', base .. 'costs', entries[i + 1], costMember(costTime(member) - by, string.sub(member, 18)))
+  end
 end

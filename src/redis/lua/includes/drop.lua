@@ -17,6 +17,18 @@ local function waiters(id)
   return list
 end
 
+-- The call that waits under a key, if it still does.
+local function holderOf(key)
+  local id = call('HGET', base .. 'dedupe', key)
+  if not id then return nil end
+  local job = call('HMGET', base .. id, 'd', 'processedOn')
+  return job[1] == key and not job[2] and id or nil
+end
+
+local function hold(id, key)
+  if not holderOf(key) then call('HSET', base .. 'dedupe', key, id) end
+end
+
 -- Another call may wait under that key again.
 local function forget(id, key)
   if call('HGET', base .. 'dedupe', key) == id then call('HDEL', base .. 'dedupe', key) end
@@ -55,6 +67,15 @@ local function comeBack(g, id, now)
   g.dirty = true
 end
 
+-- The lock ran out while its worker was busy or Redis was away. Where nobody has taken the call since, it is still that
+-- worker's: takes it out of the queue again if it was put back.
+local function reclaim(id, now)
+  if call('LREM', base .. 'wait', -1, id) == 0 then return end
+  call('LPUSH', base .. 'active', id)
+  local g = load(now)
+  if g and leave(g, { false, false, false, call('HGET', base .. id, 'r') }) then save(g) end
+end
+
 -- Removes the job and, for a durable call, keeps `outcome` as its result. Returns who is to be told:
 -- { id, client or '', waiting processes… }.
 local function discard(id, kind, client, outcome, keepMs)
@@ -67,4 +88,16 @@ local function discard(id, kind, client, outcome, keepMs)
     call('PEXPIRE', base .. 'result:' .. id, keepMs)
   end
   return { id, '', unpack(waiters(id)) }
+end
+
+-- As `discard`, for a call that has waited too long; with the reason before it. Where the call has a bound of its own, its
+-- outcome names that one, and so does the reason: 'expired <ms>'.
+local function expire(id, kind, client, outcome, keepMs)
+  local own = kind ~= 'permit' and call('HGET', base .. id, 'm')
+  if own then
+    local changed = cjson.decode(outcome)
+    changed.maxWait = tonumber(own)
+    outcome = cjson.encode(changed)
+  end
+  return { own and 'expired ' .. own or 'expired', unpack(discard(id, kind, client, outcome, keepMs)) }
 end

@@ -7,15 +7,18 @@ local function age(g, name)
   if g.goes > g.now then call('PEXPIRE', base .. name, math.ceil((g.goes - g.now) / 1000)) end
 end
 
-local VOLATILE = {
-  'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled',
-  'usage', 'costs', 'dedupe', 'pc',
-}
+-- Calls `see` with the name of each of its keys; job keys, states of rules and results go by themselves.
+local function eachKey(see)
+  for _, name in ipairs({
+    'gate', 'meta', 'id', 'log', 'slots', 'later', 'recalled', 'inflight', 'idle', 'leases', 'marker', 'events', 'stalled',
+    'usage', 'costs', 'deadlines', 'dedupe', 'pc',
+  }) do see(base .. name) end
+end
 
 -- A bucket with work stays. `goes` is when its keys go by themselves, 0 for never.
 local function persist(g)
   if g.goes == 0 then return end
-  for _, name in ipairs(VOLATILE) do call('PERSIST', base .. name) end
+  eachKey(function(key) call('PERSIST', key) end)
   g.goes, g.dirty = 0, true
 end
 
@@ -28,6 +31,6 @@ local function expireWhenIdle(g, now)
   if g.goes > 0 and g.goes >= goes - IDLE_MICROS / 2 then return end
   -- What is to be redelivered later is work, too.
   if g.again > 0 then return persist(g) end
-  for _, name in ipairs(VOLATILE) do call('PEXPIRE', base .. name, math.ceil((goes - now) / 1000)) end
+  eachKey(function(key) call('PEXPIRE', key, math.ceil((goes - now) / 1000)) end)
   g.goes, g.dirty = goes, true
 end

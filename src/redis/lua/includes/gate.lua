@@ -8,6 +8,8 @@ local base = string.sub(KEYS[1], 1, -5)
 local prefix, bucket = string.match(KEYS[1], '^(.*):{(.*)}:gate$')
 --- @include "clock"
 
+--- @body
+
 -- BullMQ's scripts tell each step of each job to an event stream, up to five times a call. Nobody here reads it.
 local quiet = {
   call = function(command, ...)
@@ -15,18 +17,17 @@ local quiet = {
   end,
 }
 
+-- The fields that scripts read. The first ones change as they go, and are written back; of these, and of those that come
+-- next, all but the first three are numbers.
 local FIELDS = {
-  'limit', 'per', 'burst', 'late', 'rules', 'capacity', 'overflow', 'concurrency', 'cluster',
-  'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted',
-  'pausedUntil', 'pauseReason', 'blockedUntil', 'blockReason',
-  'turn', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
-  'slow', 'slowAt', 'learned', 'learnedUntil', 'second', 'starts', 'weighed', 'costSum', 'costOut', 'mean', 'firsts', 'classic',
+  'newest', 'undo', 'turn',
+  'tat', 'part', 'last', 'changed', 'shifted', 'again', 'goes', 'turnUntil', 'turnSince', 'second', 'starts', 'firsts',
+  'mean', 'costSum', 'costOut',
+  'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'slow',
+  'slowAt', 'learnedUntil',
+  'rules', 'classic', 'learned', 'weighed', 'overflow', 'cluster',
 }
-local NUMBERS = {
-  'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'tat', 'part', 'last', 'changed', 'shifted',
-  'pausedUntil', 'blockedUntil', 'turnUntil', 'turnSince', 'overrideUntil', 'again', 'goes',
-  'slow', 'slowAt', 'learnedUntil', 'second', 'starts', 'costSum', 'costOut', 'mean', 'firsts',
-}
+local FIRST_NUMBER, LAST_CHANGING, LAST_NUMBER = 4, 18, 30
 local FOREVER = 9007199254740991
 
 local function writePolicy(policy)
@@ -53,21 +54,15 @@ local function shareOf(g, now)
   return math.min(1, g.slow + math.max(0, now - g.slowAt) / whole)
 end
 
--- What scripts change as they go; a field that stays as it was is not written again.
-local CHANGING = {
-  'tat', 'part', 'last', 'newest', 'undo', 'changed', 'shifted', 'again', 'goes', 'turn', 'turnUntil', 'turnSince', 'second',
-  'starts', 'firsts', 'mean', 'costSum', 'costOut',
-}
-
 local function read(now)
   local values = call('HMGET', KEYS[1], unpack(FIELDS))
-  if not values[1] then return nil end
-  local g = { now = now }
-  for i, name in ipairs(FIELDS) do g[name] = values[i] end
-  for _, name in ipairs(NUMBERS) do g[name] = tonumber(g[name] or 0) end
-  if g.mean == 0 then g.mean = 1 end
-  g.was = {}
-  for _, name in ipairs(CHANGING) do g.was[name] = g[name] end
+  local g = { now = now, was = values }
+  for i = 1, #FIELDS do
+    local value = values[i]
+    if i >= FIRST_NUMBER and i <= LAST_NUMBER then value = tonumber(value or 0) end
+    g[FIELDS[i]], values[i] = value, value
+  end
+  if g.limit == 0 then return nil end
   -- Starts may be `late` late, so slots lie that much further apart: then no window of the period holds more than N.
   g.cycle = g.per + g.late
   -- GCRA's tolerance (ITU-T I.371): how far ahead of the even schedule a burst may run. Slowing down does not widen it.
@@ -98,10 +93,11 @@ local function save(g)
   if not g.dirty then return end
   g.changed = math.max(g.changed, g.now)
   local fields, n = {}, 0
-  for _, name in ipairs(CHANGING) do
+  for i = 1, LAST_CHANGING do
+    local name = FIELDS[i]
     local value = g[name]
-    if value ~= g.was[name] then
-      g.was[name] = value
+    if value ~= g.was[i] then
+      g.was[i] = value
       if type(value) == 'number' then value = string.format(name == 'mean' and '%.3f' or '%.0f', value) end
       fields[n + 1], fields[n + 2] = name, value or ''
       n = n + 2
@@ -110,6 +106,9 @@ local function save(g)
   if n > 0 then call('HSET', KEYS[1], unpack(fields)) end
   g.dirty = false
 end
+
+-- BullMQ's score of a delayed job is 4096 times its time in ms, and a count.
+local function delayedScore(t) return math.floor(t / 1000) * 4096 end
 
 -- The server's clock was set back, or another server with another clock has taken over. Everything that was `by` ahead
 -- of the old clock is as far ahead of the new one: the gate neither stays closed until the old time comes again nor
@@ -125,10 +124,13 @@ local function rewind(g, by)
     end
   end
   call('HSET', KEYS[1], unpack(fields))
-  for _, name in ipairs({ 'log', 'slots', 'later', 'recalled', 'inflight', 'leases' }) do
+  local function shiftAll(name, ahead)
     local entries = call('ZRANGE', base .. name, 0, -1, 'WITHSCORES')
-    for i = 1, #entries, 2 do call('ZADD', base .. name, micros(tonumber(entries[i + 1]) - by), entries[i]) end
+    for i = 1, #entries, 2 do call('ZADD', base .. name, micros(tonumber(entries[i + 1]) - ahead), entries[i]) end
   end
+  for _, name in ipairs({ 'log', 'slots', 'later', 'recalled', 'inflight', 'leases', 'deadlines' }) do shiftAll(name, by) end
+  shiftAll('delayed', delayedScore(by))
+  rewindCosts(by)
 end
 
 -- Slots further ahead than this are confirmed by their holders before they come (see gate/slot.ts), so that they can be
@@ -147,19 +149,20 @@ local function recall(g)
     call('ZREM', base .. 'log', ids[i])
     call('ZREM', base .. 'later', ids[i])
     call('ZADD', base .. 'recalled', ids[i + 1], ids[i])
-    local cost = g.costReach > 0 and -changeCost(g, tonumber(slot), id, 0) or 1
-    uncountClassic(g, tonumber(slot), math.max(1, cost))
+    local less = changeCost(g, tonumber(slot), id, 0)
+    uncountClassic(g, tonumber(slot), less and -less or 1)
   end
   g.tat, g.last, g.part, g.newest, g.undo = near + (g.tat - g.last), near, 0, '', ''
   g.dirty = true
 end
 
--- Carries the schedule over to another rate. The debt is kept in calls, and the new spacing counts from the last slot:
--- a schedule that reached far ahead (1/h) does not delay the new one, and used credit does not come back.
+-- Carries the schedule over to another rate. The debt is kept in calls (or cost), and the new spacing counts from the last
+-- slot: a schedule that reached far ahead (1/h) does not delay the new one, and used credit does not come back. Where cost
+-- is counted in place of calls, or calls in place of cost, the debt is kept in time.
 local function reschedule(g, before)
   if before.cycle == g.cycle and before.limit == g.limit then return end
   recall(g)
-  g.tat = g.last + math.ceil((g.tat - g.last) / before.spacing * g.spacing)
+  if before.weighed == g.weighed then g.tat = g.last + math.ceil((g.tat - g.last) / before.spacing * g.spacing) end
   g.part, g.newest, g.undo = 0, '', ''
   g.dirty = true
 end
@@ -181,4 +184,5 @@ local function load(now)
   return g
 end
 
+--- @body
 --- @include "slots"

@@ -1,10 +1,9 @@
 -- Quotas at the door (`admit`): how much each producer may bring in, by one of the classic algorithms. What a producer has
 -- used is kept under `quota:<rule>:<producer>`, and goes by itself.
 
--- From the rule's text, with marks before it: '$' cost is counted, '!' strict, '+' refused calls count. nil for none.
+-- From the rule's text, with marks before it: '$' cost is counted, '!' strict, '+' refused calls count.
 local function openQuota(encoded, now)
   local marks, text = string.match(encoded, '^([$!+]*)(.*)$')
-  if text == '' then return nil end
   if not readClassic then readClassic, expireClassic = makeAlgorithms() end
   local X, rule = readClassic(text)
   local function isMarked(mark) return string.find(marks, mark, 1, true) ~= nil end

@@ -13,47 +13,53 @@ end
 -- What one call takes of the rate.
 local function weightOf(g, cost) return g.weighed and cost or 1 end
 
+-- How much later than a call of cost 1 it may start. GCRA with weights: a call waits until its cost fits into what a burst
+-- may hold; one that exceeds all of it, until that is empty.
+local function excessOf(g, cost)
+  return math.ceil((math.min(weightOf(g, cost), g.burst) - 1) * g.cycle / g.limit)
+end
+
 -- The earliest time at which one more call, of that cost, may start; what is the last to allow it becomes `why.name`.
 -- O(rules · log log-size), and what classic rules cost.
 local function nextSlot(g, now, cost, why)
   cost = cost or 1
-  -- GCRA with weights: a call waits until its cost fits into what a burst may hold; one that exceeds all of it, until
-  -- that is empty.
-  local excess = math.ceil((math.min(weightOf(g, cost), g.burst) - 1) * g.spacing)
   -- Never before the last one: where a rule had pushed that ahead, a burst would overtake it.
-  local slot = math.max(now, arrival(g) - g.tau + excess, g.last, g.closedUntil)
+  local slot = math.max(now, arrival(g) - g.tau + excessOf(g, cost), g.last, g.closedUntil)
   if why and slot > now then why.name = slot > g.closedUntil and 'rate' or 'closed' end
-  local function hold(time, name)
-    if time <= slot then return end
-    slot = time
-    if why then why.name = name end
-  end
   for _, window in ipairs(g.windows) do
+    local free
     if window.weighed then
-      hold(costRoom(g, window, cost), window.text)
+      free = costRoom(g, window, cost)
     else
       local nth = call('ZRANGE', base .. 'log', -window.limit, -window.limit, 'WITHSCORES')
-      if nth[2] then hold(tonumber(nth[2]) + window.cycle, window.text) end
+      free = nth[2] and tonumber(nth[2]) + window.cycle or 0
     end
+    if why and free > slot then why.name = window.text end
+    slot = math.max(slot, free)
   end
-  for _, one in ipairs(g.classic) do hold(classicSlot(one, slot, cost), one.text) end
+  for _, one in ipairs(g.classic) do
+    local free = classicSlot(one, slot, cost)
+    if why and free > slot then why.name = one.text end
+    slot = math.max(slot, free)
+  end
   return slot
 end
 
--- When the call with `ahead` others before it will start, if nothing changes, and if they cost what the last ones did on
--- average. A lower bound where rules interact.
-local function expectedSlot(g, now, ahead)
-  local first, tat, part = nextSlot(g, now), arrival(g), g.part
+-- When a call of that cost with `ahead` others before it will start, if nothing changes, and if they cost what the last
+-- ones did on average. A lower bound where rules interact.
+local function expectedSlot(g, now, ahead, own)
+  own = own or 1
+  local first, tat, part = nextSlot(g, now, own), arrival(g), g.part
   if tat > g.tat then part = 0 end
   if first > tat then tat, part = first, 0 end
-  local cost = math.floor(ahead * g.mean)
-  local slot = math.max(first, tat + advance(g, part, g.weighed and cost or ahead) - g.tau)
+  local cost = math.floor(ahead * math.max(1, g.mean))
+  local slot = math.max(first, tat + advance(g, part, g.weighed and cost or ahead) - g.tau + excessOf(g, own))
   for _, window in ipairs(g.windows) do
     local units = window.weighed and cost or ahead
     local rounds, rest = math.floor(units / window.limit), units % window.limit
     local leaves
     if window.weighed then
-      leaves = costRoom(g, window, rest + 1)
+      leaves = costRoom(g, window, rest + own)
     else
       local rank = -(window.limit - rest)
       leaves = tonumber(call('ZRANGE', base .. 'log', rank, rank, 'WITHSCORES')[2] or 0) + window.cycle
@@ -120,7 +126,7 @@ local function reserve(g, now, slot, id, first, cost)
   g.tat = tat + step
   g.last, g.newest = slot, id
   -- A running average over about 16 calls, for `expectedSlot`.
-  g.mean = g.mean + (cost - g.mean) / 16
+  g.mean = g.mean == 0 and cost or g.mean + (cost - g.mean) / 16
   tally(g, slot, 1)
   g.dirty = true
   if first then
@@ -148,7 +154,7 @@ local function giveBack(g, slot, id, cost)
   call('ZREM', base .. 'later', member)
   local recalled = call('ZREM', base .. 'recalled', member) == 1
   if g.longest > 0 then call('ZREM', base .. 'log', member) end
-  if g.costReach > 0 then changeCost(g, slot, id, 0) end
+  changeCost(g, slot, id, 0)
   if not recalled then uncountClassic(g, slot, cost) end
   tally(g, slot, -1)
   g.dirty = true
@@ -174,4 +180,5 @@ local function shift(g, id, slot, excess, seen)
   -- Not later than now: the slot may be one of a clock that has been set back since.
   local start = math.min(slot + excess, g.now)
   if g.longest > 0 then call('ZADD', base .. 'log', 'XX', start, id .. '@' .. micros(slot)) end
+  delayCost(g, slot, id, start)
 end
