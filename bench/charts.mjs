@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { show } from "./table.mjs";
 
 /** @typedef {import("./run.mjs").Run} Run */
-/** @typedef {{ leak?: { rows: readonly Run[] }, saturation?: { rows: readonly Rated[] }, enqueue?: { rows: readonly Rated[] } }} Results */
+/** @typedef {{ leak?: { rows: readonly Run[] }, saturation?: { rows: readonly Rated[] }, enqueue?: { rows: readonly Rated[] },
+ *   limiters?: { rows: readonly Limited[] } }} Results */
 /** @typedef {{ subject: string, processes?: number, achieved?: number, producers?: number, what?: string, rate?: number }} Rated */
 
 const WIDTH = 960;
@@ -50,41 +51,73 @@ ${body}
 const ours = (/** @type {string} */ subject) => (subject.startsWith("spillway") ? " ours" : "");
 
 const STRIP = { left: 222, right: 700, top: 88, row: 40 };
-const SHOWN_MS = 2000;
-const COLUMNS = [
-  { x: 760, head: "a second" },
-  { x: 848, head: "most in 1 s" },
-  { x: 936, head: "in 100 ms" },
-];
+const COLUMNS = [760, 848, 936];
 
-/** One line for each subject, one stroke for each request. @param {readonly Run[]} rows @param {number} rate */
-function leakChart(rows, rate) {
-  const height = STRIP.top + rows.length * STRIP.row + 34;
-  const x = (/** @type {number} */ at) => (STRIP.left + (at / SHOWN_MS) * (STRIP.right - STRIP.left)).toFixed(1);
-  const head = COLUMNS.map(({ x: at, head: text }) => `<text class="head" x="${at}" y="70">${text}</text>`);
-  const lines = rows.map(({ subject, strip, achieved, in1000, in100 }, i) => {
+/** @typedef {{ name: string, strip: readonly number[], values: readonly string[], over: boolean }} Strip */
+
+/**
+ * One line for each subject, one stroke for each request.
+ *
+ * @param {{ title: string, description: string, lines: readonly Strip[], heads: readonly string[], shownMs: number, foot: string }} chart
+ */
+function stripChart({ title, description, lines, heads, shownMs, foot }) {
+  const height = STRIP.top + lines.length * STRIP.row + 34;
+  const x = (/** @type {number} */ at) => (STRIP.left + (at / shownMs) * (STRIP.right - STRIP.left)).toFixed(1);
+  const head = heads.map((text, i) => `<text class="head" x="${COLUMNS[i]}" y="70">${text}</text>`);
+  const drawn = lines.map(({ name, strip, values, over }, i) => {
     const top = STRIP.top + i * STRIP.row;
     const base = top + STRIP.row / 2 + 4;
     const strokes = strip.map((at) => `M${x(at)} ${top + 8}v${STRIP.row - 16}`).join("");
-    const over = in1000 > rate ? " over" : "";
-    const values = [achieved.toFixed(1), `${in1000}`, `${in100}`].map((value, column) => {
-      const mark = column === 1 ? over : "";
-      return `<text class="value${mark}${ours(subject)}" x="${COLUMNS[column]?.x ?? 0}" y="${base}">${value}</text>`;
+    const texts = values.map((value, column) => {
+      const mark = column === 1 && over ? " over" : "";
+      return `<text class="value${mark}${ours(name)}" x="${COLUMNS[column] ?? 0}" y="${base}">${value}</text>`;
     });
     return `<rect class="band" x="${STRIP.left}" y="${top + 4}" width="${STRIP.right - STRIP.left}" height="${STRIP.row - 8}" rx="3"/>
-<text class="name${ours(subject)}" x="24" y="${base}">${subject}</text>
-<path class="start${ours(subject)}" d="${strokes}"/>
-${values.join("\n")}`;
+<text class="name${ours(name)}" x="24" y="${base}">${name}</text>
+<path class="start${ours(name)}" d="${strokes}"/>
+${texts.join("\n")}`;
   });
-  const foot = `<text x="${STRIP.left}" y="${height - 14}">2 seconds; each stroke is one request, as the server saw it</text>`;
+  const below = `<text x="${STRIP.left}" y="${height - 14}">${foot}</text>`;
+  const requests = `<text x="${STRIP.left}" y="70">requests</text>`;
+  return svg({ title, description, height, body: [...head, requests, ...drawn, below].join("\n") });
+}
+
+/** @param {readonly Run[]} rows @param {number} rate */
+function leakChart(rows, rate) {
   const described = rows.map(
     (row) => `${row.subject}: ${show(row.achieved)} a second, most in one second ${row.in1000}`,
   );
-  return svg({
+  return stripChart({
     title: `${rate} calls a second, asked of four processes`,
     description: described.join(". "),
-    height,
-    body: [...head, `<text x="${STRIP.left}" y="70">requests</text>`, ...lines, foot].join("\n"),
+    lines: rows.map(({ subject, strip, achieved, in1000, in100 }) => ({
+      name: subject,
+      strip,
+      values: [achieved.toFixed(1), `${in1000}`, `${in100}`],
+      over: in1000 > rate,
+    })),
+    heads: ["a second", "most in 1 s", "in 100 ms"],
+    shownMs: 2000,
+    foot: "2 seconds; each stroke is one request, as the server saw it",
+  });
+}
+
+/** @typedef {{ name: string, strip: readonly number[], average: number, most: number, atEdge: number, bytes: number }} Limited */
+
+/** @param {readonly Limited[]} rows */
+function limitersChart(rows) {
+  return stripChart({
+    title: "Five calls a second, and what 100 a minute lets through",
+    description: rows.map(({ name, most }) => `${name}: most in any minute ${most}`).join(". "),
+    lines: rows.map(({ name, strip, most, atEdge, bytes }) => ({
+      name,
+      strip,
+      values: [`${bytes}`, `${Math.max(most, atEdge)}`, ""],
+      over: Math.max(most, atEdge) > 100,
+    })),
+    heads: ["bytes a key", "most in 1 m", ""],
+    shownMs: 180_000,
+    foot: "3 minutes; each stroke is one call that is allowed",
   });
 }
 
@@ -111,6 +144,9 @@ export function drawCharts({ results }, folder) {
   mkdirSync(folder, { recursive: true });
   const leak = results.leak?.rows.filter((row) => row.rate === LEAK_RATE && row.processes === 4) ?? [];
   if (leak.length > 0) writeFileSync(join(folder, "bench-leak.svg"), leakChart(leak, LEAK_RATE));
+  if (results.limiters !== undefined) {
+    writeFileSync(join(folder, "limiters.svg"), limitersChart(results.limiters.rows));
+  }
   const saturation = results.saturation?.rows.map(({ subject, processes = 1, achieved = 0 }) => ({
     subject,
     label: `${subject}, ${processes === 1 ? "1 worker" : `${processes} workers`}`,

@@ -9,6 +9,7 @@ import { drawCharts } from "./charts.mjs";
 import * as enqueue from "./enqueue.mjs";
 import * as latency from "./latency.mjs";
 import * as leak from "./leak.mjs";
+import * as limiters from "./limiters.mjs";
 import * as memory from "./memory.mjs";
 import { profile, start } from "./processes.mjs";
 import { startRedis } from "./redis.mjs";
@@ -22,7 +23,7 @@ import { show } from "./table.mjs";
  *   Promise<{ rows: readonly object[], text: string, goals: readonly Goal[] }> }} Measurement */
 
 /** @type {Record<string, Measurement>} */
-const measurements = { leak, enqueue, latency, saturation, memory, stalls };
+const measurements = { leak, enqueue, latency, saturation, memory, stalls, limiters };
 
 const HELP = `npm run bench -- [measurement…] [options]
 

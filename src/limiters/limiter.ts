@@ -9,7 +9,6 @@ import { checkAt, checkCost, checkKey } from "./check.js";
 import { LimiterConnection } from "./connection.js";
 import type {
   AtOptions,
-  CountingLimiterOptions,
   Limiter,
   LimiterBlock,
   LimiterOptions,
@@ -29,7 +28,7 @@ import { type ClassicRule, encodeRule, normalizeRule } from "./rule.js";
  * @throws {InvalidLimitError} when an option is unknown or wrong.
  */
 export function createLimiter(redis: RedisOption | undefined, options: TokenBucketOptions): Limiter<StrictTakeOptions>;
-export function createLimiter(redis: RedisOption | undefined, options: CountingLimiterOptions): Limiter;
+export function createLimiter(redis: RedisOption | undefined, options: LimiterOptions): Limiter;
 export function createLimiter(redis: RedisOption | undefined, options: LimiterOptions): Limiter<StrictTakeOptions> {
   const rule = readRule(options, "limiter");
   checkRedis(redis, options.prefix);
