@@ -103,5 +103,5 @@ export async function measure({ redis, say }) {
 /** @param {import("./redis.mjs").BenchRedis} redis @param {string} pattern */
 async function bytesOf({ client }, pattern) {
   const sizes = await Promise.all((await client.keys(pattern)).map((key) => client.memory("USAGE", key)));
-  return sizes.reduce((/** @type {number} */ sum, size) => sum + Number(size ?? 0), 0);
+  return sizes.reduce((/** @type {number} */ sum, size) => sum + (size ?? 0), 0);
 }

@@ -11,7 +11,7 @@ async function usage(bucket: Bucket, now: number, seconds: number): Promise<numb
   const reply = await bucket.run("usage", [now, seconds]);
   return list(reply[2]).map((entry) => {
     const [second = 0, ...counts] = list(entry).map(number);
-    return [second - T0 / S, ...counts];
+    return [second - T0 / S].concat(counts);
   });
 }
 
