@@ -11,6 +11,8 @@ const CONFIRM_MICROS = 50_000;
 const CONFIRM_AHEAD_MICROS = 15_000;
 /** And this much earlier at most, where the round trip is long: slots this near are never recalled (see gate.lua). */
 const CONFIRM_TRIP_MICROS = 60_000;
+/** So far ahead, a slot is worth one more look. */
+const FAR_MICROS = 1_000_000;
 /** Longest delay that a Node timer takes. */
 const MAX_DELAY_MS = 2 ** 31 - 1;
 
@@ -55,6 +57,8 @@ class Line {
   readonly #slots: Due[] = [];
   /** How many slots are being confirmed or replaced. */
   #underWay = 0;
+  /** How often the gate was changed. */
+  #changes = 0;
   #timer: NodeJS.Timeout | undefined;
   readonly #exchanges = new Set<Promise<void>>();
 
@@ -89,6 +93,8 @@ class Line {
       if (signal !== undefined) stopListening = onAbort(signal, abort);
       this.#waiters.push(waiter);
       this.#hold([slot]);
+      // The gate may have been opened while the slot was on its way here.
+      this.#recheck(this.#slots.filter((held) => held.slot === slot && held.due - ServerClock.local() > FAR_MICROS));
     });
   }
 
@@ -150,13 +156,29 @@ class Line {
     return CONFIRM_AHEAD_MICROS + Math.min(this.#context.session.clock.roundTrip, CONFIRM_TRIP_MICROS);
   }
 
+  /** The gate was opened, or its rate changed: slots that are still far ahead may come sooner now. */
+  look(): void {
+    this.#changes++;
+    this.#recheck(this.#slots.filter(({ confirmed }) => !confirmed));
+  }
+
+  #recheck(held: readonly Due[]): void {
+    if (held.length === 0) return;
+    for (const one of held) this.#slots.splice(this.#slots.indexOf(one), 1);
+    this.#exchange(
+      "confirm",
+      held.map(({ slot }) => slot),
+    );
+    this.#schedule();
+  }
+
   #advance(): void {
     const [now, ahead] = [ServerClock.local(), this.#confirmAhead()];
     const isUp = ({ due, confirmed }: Due): boolean => due - (confirmed ? 0 : ahead) <= now;
     const late: Slot[] = [];
     for (const held of this.#slots.filter(isUp)) {
       this.#slots.splice(this.#slots.indexOf(held), 1);
-      if (!held.confirmed) this.#exchange("confirm", [held.slot]);
+      if (!held.confirmed) this.#exchange("confirm", [held.slot], held.slot);
       else if (isLate(held.slot, held.due)) late.push(held.slot);
       else this.#start(held.slot);
     }
@@ -190,18 +212,22 @@ class Line {
     waiter.fail(new WaitExceededError({ limit: name, maxWait: waiter.maxWaitMs ?? maxWaitMs }));
   }
 
-  #exchange(mode: "next" | "confirm", held: readonly Slot[]): void {
+  /** @param standing the slot that is confirmed when it comes back, if any. */
+  #exchange(mode: "next" | "confirm", held: readonly Slot[], standing?: Slot): void {
     this.#underWay += held.length;
-    const exchanged = this.#reserve(mode, held).finally(() => this.#exchanges.delete(exchanged));
+    const exchanged = this.#reserve(mode, held, standing).finally(() => this.#exchanges.delete(exchanged));
     this.#exchanges.add(exchanged);
   }
 
   /** Without slots there may be too many calls: the last ones have to try for themselves. */
-  async #reserve(mode: "next" | "confirm", held: readonly Slot[]): Promise<void> {
+  async #reserve(mode: "next" | "confirm", held: readonly Slot[], standing?: Slot): Promise<void> {
+    const changes = this.#changes;
     try {
       const arrived = (): void => void (this.#underWay -= held.length);
       const slots = await exchange(this.#context, this.#ref, mode, held).finally(arrived);
-      this.#hold(slots, mode === "confirm" ? held[0] : undefined);
+      this.#hold(slots, standing);
+      if (changes !== this.#changes)
+        this.#recheck(this.#slots.filter((one) => !one.confirmed && slots.includes(one.slot)));
     } catch (error) {
       while (this.#waiters.length > this.#slots.length + this.#underWay) this.#waiters.pop()?.fail(error);
       this.#schedule();
@@ -234,4 +260,11 @@ export function awaitSlot(context: Context, call: Waiting, slot: Slot): Promise<
 /** Resolves when the calls of this bucket that were late here have other slots: more calls would only be behind them. */
 export async function inOrder(context: Context, { bucket }: BucketRef): Promise<void> {
   await lines.get(context)?.get(bucket)?.settled();
+}
+
+/** The gate of this bucket, or of any, was changed: calls that wait for slots far ahead may have nearer ones now. */
+export function lookAgain(context: Context, bucket?: string): void {
+  const ofContext = lines.get(context);
+  if (bucket !== undefined) ofContext?.get(bucket)?.look();
+  else for (const line of ofContext?.values() ?? []) line.look();
 }

@@ -124,7 +124,7 @@ export class OpenClient<L extends Limits> implements Client<L> {
   constructor(context: Context, worker: Worker | undefined) {
     this.context = context;
     this.#worker = worker;
-    this.fetch = throttledFetch(context, this.closing);
+    this.fetch = throttledFetch(this);
   }
 
   get closing(): AbortSignal {

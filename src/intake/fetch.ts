@@ -1,7 +1,7 @@
 import { getGlobalDispatcher } from "undici";
-import type { Context } from "../redis/context.js";
-import { watching } from "../send/exchange.js";
-import type { CallTerms } from "../queue/terms.js";
+import { SpillwayError } from "../errors.js";
+import type { CallTerms, Wished } from "../queue/terms.js";
+import { type Dispatch, dispatchInTurn, dispatchNow, type Door } from "./dispatch.js";
 import { acquire, type Permit } from "./permit.js";
 import { termsOf } from "./terms.js";
 
@@ -27,7 +27,8 @@ export type ThrottledFetch = (
  * `fetch` that waits its turn: a permit waits in the FIFO of the URL's bucket, and when its slot comes the request is
  * sent from this process. URL, headers and bodies never reach Redis.
  */
-export function throttledFetch(context: Context, closing: AbortSignal): ThrottledFetch {
+export function throttledFetch(door: Door): ThrottledFetch {
+  const { context, closing } = door;
   // The fetch of now: whoever puts this one into its place must not make it call itself.
   const { fetch } = globalThis;
   // Node compiles its fetch when it is first used, which would make the first start late.
@@ -44,7 +45,19 @@ export function throttledFetch(context: Context, closing: AbortSignal): Throttle
     const wished = { priority: priority === "auto" ? "normal" : priority, cost, maxWait };
     const body = typeof init?.body === "string" ? init.body : undefined;
     const terms = termsOf(ref.limit, { url: new URL(url), method: method ?? "GET", headers, body }, wished);
-    return send(fetch, input, init, await acquire(context, ref, { terms, signal, closing }));
+    const permit = await acquire(context, ref, { terms, signal, closing });
+    const given: RequestInit & { readonly dispatcher?: Dispatches } = init ?? {};
+    const dispatcher = throttling(door, wished, given.dispatcher ?? getGlobalDispatcher(), permit);
+    try {
+      return await fetch(input, withDispatcher(given, dispatcher));
+    } catch (error) {
+      // Fetch hides it in an error of its own.
+      if (error instanceof TypeError && error.cause instanceof SpillwayError) throw error.cause;
+      throw error;
+    } finally {
+      // Where nothing was sent: a bad option, say.
+      dispatcher.release();
+    }
   };
 }
 
@@ -52,50 +65,27 @@ async function warmUp(fetch: typeof globalThis.fetch): Promise<void> {
   await fetch("data:,");
 }
 
+interface Throttled {
+  readonly dispatch: Dispatch;
+  readonly isMockActive: boolean;
+  /** Gives the permit back if nothing was dispatched. */
+  release(): void;
+}
+
 /**
  * The promise of fetch settles with the headers, but the request is in flight for as long as its body streams. Only the
- * dispatcher knows when that ends, and when the request went out.
+ * dispatcher knows when that ends, when the request went out, and where a redirect leads: it is asked once for each hop.
  */
-async function send(
-  fetch: typeof globalThis.fetch,
-  input: Parameters<typeof fetch>[0],
-  init: RequestInit | undefined,
-  permit: Permit,
-): Promise<Response> {
-  // One for each hop of a redirect; between two of them none is open, and the flight is not over.
-  let open = 0;
-  let answered = false;
-  let sent = false;
-  const started = (): void => {
-    if (!sent) permit.started();
-    sent = true;
+function throttling(door: Door, wished: Wished, target: Dispatches, permit: Permit): Throttled {
+  let first: Permit | undefined = permit;
+  const dispatch: Dispatch = (options, handler) => {
+    const onward: Dispatch = (o, h) => target.dispatch(o, h);
+    if (first === undefined) return dispatchInTurn(door, wished, onward, options, handler);
+    const given = first;
+    first = undefined;
+    return dispatchNow(door, given, onward, options, handler);
   };
-  const ended = (): void => {
-    if (--open === 0 && answered) permit.release();
-  };
-  const given: RequestInit & { readonly dispatcher?: Dispatches } = init ?? {};
-  const target: Dispatches = given.dispatcher ?? getGlobalDispatcher();
-  const dispatcher: Dispatches = {
-    isMockActive: target.isMockActive === true,
-    dispatch(options, handler) {
-      open++;
-      try {
-        return watching({ started, ended })((o: object, h: object) => target.dispatch(o, h))(options, handler);
-      } catch (error) {
-        ended();
-        throw error;
-      }
-    },
-  };
-  try {
-    const response = await fetch(input, withDispatcher(given, dispatcher));
-    permit.answered({ status: response.status, headers: response.headers });
-    return response;
-  } finally {
-    answered = true;
-    // The whole body is here already, or nothing was sent: a bad option, say.
-    if (open === 0) permit.release();
-  }
+  return { dispatch, isMockActive: target.isMockActive === true, release: () => first?.release() };
 }
 
 /** What fetch reads of an init, whose properties may also be getters of its class, as those of a Request are. */
@@ -116,7 +106,7 @@ const MEMBERS: readonly string[] = [
 ];
 
 /** A plain object, because a fetch that wraps the real one may copy it. */
-function withDispatcher(init: RequestInit, dispatcher: Dispatches): RequestInit {
+function withDispatcher(init: RequestInit, dispatcher: Throttled): RequestInit {
   const members = MEMBERS.filter((member) => member in init).map((member) => [member, Reflect.get(init, member)]);
   return Object.assign(Object.fromEntries(members), init, { dispatcher });
 }

@@ -1,6 +1,6 @@
 import { InvalidCallError } from "../errors.js";
 import type { Limit, LimitRequest } from "../limits/options.js";
-import { type CallTerms, readTerms, type Terms } from "../queue/terms.js";
+import { type CallTerms, readTerms, type Terms, type Wished } from "../queue/terms.js";
 
 /** A request, as functions of its limit see it. */
 type SeenRequest = LimitRequest & { readonly body: string | undefined };
@@ -10,7 +10,7 @@ type SeenRequest = LimitRequest & { readonly body: string | undefined };
  *
  * @throws {InvalidCallError} when something cannot be meant, or a function of the limit failed.
  */
-export function termsOf(limit: Limit, request: SeenRequest, wished: Parameters<typeof readTerms>[0]): Terms {
+export function termsOf(limit: Limit, request: SeenRequest, wished: Wished): Terms {
   const { cost = 1, admit } = limit;
   const usual = (): number => (typeof cost === "number" ? cost : ask("cost", () => cost(request)));
   const terms = readTerms(wished, usual);

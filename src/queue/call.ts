@@ -11,6 +11,8 @@ export interface StoredRequest {
   readonly body?: string;
   /** How `body` is written; text when it is not there. */
   readonly encoding?: "base64";
+  /** Redirects are followed when it is not there. */
+  readonly redirect?: "manual";
 }
 
 /** What `enqueue` takes as a body: whatever `fetch` takes. It is read to its end before anything is stored. */
@@ -23,6 +25,13 @@ export interface CallInit extends CallTerms {
   readonly headers?: RequestInit["headers"];
   /** Read to its end before anything is stored; at most `maxRequestBytes`. */
   readonly body?: CallBody | null;
+  /**
+   * As in fetch: `"follow"` sends the call to where a redirect leads, 20 times at most. Each request waits for a slot of
+   * the host that it goes to, and credentials do not leave their origin. `"manual"`: the redirect is the result.
+   *
+   * @default "follow"
+   */
+  readonly redirect?: "follow" | "manual";
   /**
    * Your own id for the call, which makes accepting it idempotent: while a call with this id waits, runs, or has a result
    * that is still kept (`keepResults`), another one to the same bucket is not stored, and gets the ticket of the first.
@@ -57,10 +66,15 @@ export async function encodeRequest(
   }
   if (!TOKEN.test(method)) throw new InvalidCallError(`Expected an HTTP method, got ${JSON.stringify(init.method)}`);
   if (method === "CONNECT") throw new InvalidCallError("A CONNECT request cannot be enqueued");
-  if (init.body === undefined || init.body === null) return { v: 1, url: url.href, method, headers: [...headers] };
+  const { redirect = "follow" } = init;
+  if (redirect !== "follow" && redirect !== "manual") {
+    throw new InvalidCallError(`Expected redirect to be "follow" or "manual", got ${JSON.stringify(redirect)}`);
+  }
+  const stored = { v: 1, url: url.href, method, ...(redirect === "manual" && { redirect }) } as const;
+  if (init.body === undefined || init.body === null) return { ...stored, headers: [...headers] };
   if (method === "GET" || method === "HEAD") throw new InvalidCallError(`A ${method} request cannot have a body`);
   const body = await readBody(init.body, headers, maxBytes);
-  return { v: 1, url: url.href, method, headers: [...headers], ...encodeBody(body) };
+  return { ...stored, headers: [...headers], ...encodeBody(body) };
 }
 
 /** @throws {InvalidCallError} for headers that are none. */

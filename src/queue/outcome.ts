@@ -5,6 +5,7 @@ import {
   MaybeSentError,
   QueueFullError,
   SpillwayError,
+  UnknownHostError,
   UpstreamError,
   WaitExceededError,
 } from "../errors.js";
@@ -36,6 +37,8 @@ export interface Failure {
   readonly depth?: number;
   readonly retryAfter?: number;
   readonly maxWait?: number;
+  /** Where a redirect led that no limit covers. */
+  readonly host?: string;
 }
 
 /** The response to a durable call. */
@@ -104,6 +107,8 @@ function toError(id: string, failure: Failure): SpillwayError {
       return new CancelledError(message);
     case "ERR_BLOCKED":
       return new BlockedError({ limit, reason: message, retryAfter });
+    case "ERR_UNKNOWN_HOST":
+      return new UnknownHostError(failure.host ?? "");
     case "ERR_INVALID_CALL":
       return new InvalidCallError(message);
     default:

@@ -44,7 +44,7 @@ export interface Terms {
 }
 
 /** {@link CallTerms} as they come, where what was not said may be there as undefined. */
-type Wished = { readonly [K in keyof CallTerms]: CallTerms[K] | undefined };
+export type Wished = { readonly [K in keyof CallTerms]: CallTerms[K] | undefined };
 
 const PRIORITIES = { high: 1, normal: 0, low: 2 } as const;
 

@@ -1,19 +1,14 @@
-import type { Dispatcher } from "undici";
-import { MaybeSentError, RedisUnavailableError, SpillwayError } from "../errors.js";
-import { awaitSlot } from "../gate/line.js";
-import { keepWarm, reportStart, reserve, returnSlot, type Slot, spendRetry } from "../gate/slot.js";
+import { MaybeSentError, SpillwayError, UnknownHostError, UpstreamError } from "../errors.js";
+import { returnSlot, type Slot, spendRetry } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import { UNIT_MS } from "../limits/duration.js";
 import { decodeRequest, isIdempotent, type StoredRequest } from "../queue/call.js";
 import { finish, redeliver, requeue } from "../queue/finish.js";
 import type { Answer, Failure } from "../queue/outcome.js";
-import type { Context } from "../redis/context.js";
-import { sleep } from "../redis/sleep.js";
-import { attempt, type AttemptResponse, prepareHeaders } from "./attempt.js";
-import { watching } from "./exchange.js";
-import { headersOf } from "./feedback/headers.js";
-import { heed } from "./heed.js";
+import type { AttemptResponse } from "./attempt.js";
+import { type Progress, sendNext, type Sending } from "./hop.js";
 import { FailedAttempt, FailedStatus, isUnwanted, withRetries } from "./retry.js";
+import { Route } from "./route.js";
 
 /** A durable call that a worker has taken, as BullMQ stores it. */
 export interface TakenCall {
@@ -36,15 +31,6 @@ export interface TakenCall {
   readonly maxWaitMs: number;
 }
 
-export interface Sending {
-  readonly context: Context;
-  readonly dispatcher: Dispatcher;
-  /** The worker closes: waits end, and calls that are not in flight go back to the queue. */
-  readonly closing: AbortSignal;
-  /** The worker will not wait any longer for calls in flight. */
-  readonly giveUp: AbortSignal;
-}
-
 /** Sends a durable call as often as it takes, and keeps its outcome. Never throws. */
 export async function deliver(sending: Sending, call: TakenCall): Promise<void> {
   const { context } = sending;
@@ -61,14 +47,15 @@ export async function deliver(sending: Sending, call: TakenCall): Promise<void> 
 
 async function deliverLocked(sending: Sending, call: TakenCall): Promise<void> {
   const { context, giveUp } = sending;
-  const progress: Progress = { made: call.attempts, counted: call.counted, startedAt: undefined, inFlight: false };
+  const { attempts: made, counted, slot } = call;
+  const progress: Progress = { made, counted, slot, startedAt: undefined, inFlight: false };
   let request: StoredRequest | undefined;
   try {
     request = decodeRequest(call.data);
     const { response, attempts } = await sendWithRetries(sending, call, request, progress);
     await finish(context, call, toAnswer(call, progress, response, attempts), response.body, giveUp);
   } catch (error) {
-    if (error instanceof FailedAttempt && (await comesBack(sending, call, error))) return;
+    if (error instanceof FailedAttempt && !progress.inFlight && (await comesBack(sending, call, error))) return;
     if (error instanceof FailedAttempt || error instanceof SpillwayError) {
       await finish(context, call, toFailure(call, error), undefined, giveUp);
       return;
@@ -96,15 +83,6 @@ async function comesBack({ context, giveUp }: Sending, call: TakenCall, error: F
   return true;
 }
 
-interface Progress {
-  made: number;
-  /** Those of them that count. */
-  counted: number;
-  /** Start of the first attempt here, in µs of the server's clock. */
-  startedAt: number | undefined;
-  inFlight: boolean;
-}
-
 async function sendWithRetries(
   sending: Sending,
   call: TakenCall,
@@ -119,27 +97,17 @@ async function sendWithRetries(
     returnSlot(context, ref, slot);
     throw new MaybeSentError(id);
   }
-  let given: Slot | undefined = slot;
+  const route = new Route(context.session.limits, { id, ref, request, cost: slot.cost });
   const once = async (number: number): Promise<{ response: AttemptResponse; attempts: number }> => {
-    const headers = await prepareHeaders(request, id, ref.limit);
-    // Waiting ends a call that has not been sent; once it has been, it is the attempts that do.
-    const deadline = progress.startedAt === undefined && call.attempts === 0 ? call.deadline : undefined;
-    const held = await ownSlot(sending, call, given, deadline);
-    given = undefined;
-    progress.startedAt ??= clock.now();
-    progress.inFlight = true;
-    const started = (): void => reportStart(context, ref, held, clock.now());
-    const ended = (): void => keepWarm(context, ref);
-    const dispatcher = sending.dispatcher.compose(watching({ started, ended }));
-    const response = await attempt(request, headers, ref.limit, dispatcher, sending.giveUp);
-    progress.inFlight = false;
-    progress.made = number;
-    const { status, body } = response;
-    const heardBody = status >= 400 || ref.limit.feedback !== undefined;
-    const text = heardBody ? body.toString("utf8", 0, HEARD_BYTES) : undefined;
-    const feedback = await heed(context, ref, { status, headers: headersOf(response.headers), body: text }, held);
-    if (ref.limit.retry.statuses.includes(status)) throw new FailedStatus(response, feedback);
-    return { response, attempts: number };
+    // What must not be sent twice goes on where it is.
+    if (mayRepeat) route.restart();
+    for (;;) {
+      const response = await sendNext(sending, call, route, progress);
+      if (route.follow(response, number)) continue;
+      progress.inFlight = false;
+      progress.made = number;
+      return { response, attempts: number };
+    }
   };
   // Where nothing bounds the wait, a day does.
   const patientUntil = (call.deadline ?? call.admittedAt * 1000 + DAY_MICROS) / 1000;
@@ -154,7 +122,8 @@ async function sendWithRetries(
     onFailure: (error, counted, willRetry) => {
       progress.made = error.attempts;
       progress.counted = counted;
-      progress.inFlight = false;
+      // A server has taken it, and has answered with a redirect.
+      progress.inFlight = route.begun && !mayRepeat;
       context.report.tell("retry", {
         limit: ref.limit.name,
         bucket: ref.bucket,
@@ -167,31 +136,7 @@ async function sendWithRetries(
   });
 }
 
-const AGAIN_MS = 250;
 const DAY_MICROS = UNIT_MS.d * 1000;
-
-/** Waits for a slot however long Redis is away: the call has been accepted, and an outage must not fail it. */
-async function ownSlot(
-  { context, closing }: Sending,
-  { ref, id, slot: { cost } }: TakenCall,
-  given: Slot | undefined,
-  deadline: number | undefined,
-): Promise<Slot> {
-  for (let slot = given; ; slot = undefined) {
-    try {
-      const held = slot ?? (await reserve(context, ref, { id, cost }, deadline));
-      return await awaitSlot(context, { ref, id, deadline, signal: closing }, held);
-    } catch (error) {
-      if (!(error instanceof RedisUnavailableError)) throw error;
-      context.report.connection(error);
-      await sleep(AGAIN_MS, closing);
-      closing.throwIfAborted();
-    }
-  }
-}
-
-/** So much of a body is looked at for what the headers do not say. */
-const HEARD_BYTES = 65_536;
 
 function toAnswer(call: TakenCall, progress: Progress, response: AttemptResponse, attempts: number): Answer {
   const headers = Object.entries(response.headers).flatMap(([name, value = []]) =>
@@ -205,7 +150,13 @@ function toAnswer(call: TakenCall, progress: Progress, response: AttemptResponse
 function toFailure({ ref, maxWaitMs }: TakenCall, error: FailedAttempt | SpillwayError): Failure {
   const limit = ref.limit.name;
   if (error instanceof SpillwayError) {
-    return { ok: false, code: error.code, message: error.message, limit, maxWait: maxWaitMs };
+    const failure = { ok: false, code: error.code, message: error.message, limit } as const;
+    if (error instanceof UpstreamError) {
+      const { attempts, status } = error;
+      return { ...failure, attempts, ...(status !== undefined && { status }) };
+    }
+    if (error instanceof UnknownHostError) return { ...failure, host: error.host };
+    return { ...failure, maxWait: maxWaitMs };
   }
   const { attempts, cause } = error;
   const message = `Failed after ${attempts === 1 ? "1 attempt" : `${attempts} attempts`}: ${error.message}`;

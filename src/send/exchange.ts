@@ -1,14 +1,17 @@
+import type { EventEmitter } from "node:events";
+import { util } from "undici";
+import { headersOf } from "./feedback/headers.js";
+import type { FeedbackResponse } from "./feedback/types.js";
+
 /** What one exchange tells while it goes on. */
 export interface ExchangeEvents {
   /** The request is being written to a connection; before that, a connection may have had to be made. */
   readonly started?: () => void;
-  /** The response has been received to its end, or the exchange has failed. */
+  /** Status and headers of the response are here. */
+  readonly answered?: (response: FeedbackResponse) => void;
+  /** The response has been received to its end, the exchange has failed, or the connection it was upgraded to is closed. */
   readonly ended?: () => void;
 }
-
-/** The callbacks of a dispatcher's handler, of undici 6 (which Node 20 and 22 fetch with) and of undici 7. */
-const STARTS: ReadonlySet<string | symbol> = new Set(["onConnect", "onRequestStart"]);
-const ENDS: ReadonlySet<string | symbol> = new Set(["onComplete", "onError", "onResponseEnd", "onResponseError"]);
 
 /** An interceptor, for `dispatcher.compose()`, that tells how exchanges go and changes nothing about them. */
 export function watching(
@@ -17,22 +20,65 @@ export function watching(
   return (dispatch) => (options, handler) => dispatch(options, watch(handler, events));
 }
 
-function watch<H extends object>(handler: H, { started, ended }: ExchangeEvents): H {
-  let over = false;
-  const endOnce = (): void => {
-    if (!over) ended?.();
-    over = true;
-  };
+type Tell = (...args: readonly unknown[]) => void;
+
+function watch<H extends object>(handler: H, events: ExchangeEvents): H {
+  const tellers = tellersOf(events);
   return new Proxy(handler, {
     get(target, name) {
       const value: unknown = Reflect.get(target, name, target);
       if (typeof value !== "function") return value;
-      const tell = STARTS.has(name) ? started : ENDS.has(name) ? endOnce : undefined;
+      const tell = tellers.get(name);
       if (tell === undefined) return value.bind(target);
-      return (...args: unknown[]): unknown => {
-        tell();
-        return Reflect.apply(value, target, args);
+      return (...args: readonly unknown[]): unknown => {
+        try {
+          return Reflect.apply(value, target, args);
+        } finally {
+          tell(...args);
+        }
       };
     },
   });
 }
+
+/** The callbacks of a dispatcher's handler, of undici 6 (which Node 20 and 22 fetch with) and of undici 7. */
+function tellersOf(events: ExchangeEvents): ReadonlyMap<string | symbol, Tell> {
+  let begun = false;
+  let over = false;
+  const ended = (): void => {
+    if (!over) events.ended?.();
+    over = true;
+  };
+  const started = (): void => {
+    if (!begun) events.started?.();
+    begun = true;
+  };
+  const answered = (status: unknown, headers: () => Headers): void => {
+    // Before the response itself there may be informational ones.
+    if (typeof status === "number" && status >= 200) events.answered?.({ status, headers: headersOf(headers()) });
+  };
+  const upgraded = (socket: unknown): void => {
+    if (isOpen(socket)) socket.once("close", ended);
+    else ended();
+  };
+  return new Map<string, Tell>([
+    ["onConnect", started],
+    ["onRequestStart", started],
+    ["onHeaders", (status, raw) => answered(status, () => (Array.isArray(raw) ? util.parseHeaders(raw) : {}))],
+    ["onResponseStart", (_, status, headers) => answered(status, () => (isHeaders(headers) ? headers : {}))],
+    ["onUpgrade", (_status, _raw, socket) => upgraded(socket)],
+    ["onRequestUpgrade", (_controller, _status, _headers, socket) => upgraded(socket)],
+    ["onComplete", ended],
+    ["onResponseEnd", ended],
+    ["onError", ended],
+    ["onResponseError", ended],
+  ]);
+}
+
+type Headers = Readonly<Record<string, string | readonly string[] | undefined>>;
+
+const isFunction = (value: unknown): value is (...args: readonly unknown[]) => unknown => typeof value === "function";
+const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
+const isHeaders = (value: unknown): value is Headers => isObject(value);
+const isOpen = (value: unknown): value is EventEmitter =>
+  isObject(value) && "once" in value && isFunction(value.once) && !("destroyed" in value && value.destroyed === true);

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { type EventEmitter, setMaxListeners } from "node:events";
 import { Agent, type Dispatcher } from "undici";
+import { lookAgain } from "../gate/line.js";
 import { checkInteger, checkKeys } from "../limits/check.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
@@ -135,11 +136,13 @@ class RunningWorker implements Worker, Carrier {
   /** What was said while this process could not hear it is found by looking. */
   #lookAround(): void {
     for (const drain of this.#drains.values()) drain.wake();
+    lookAgain(this.context);
     this.#sweep.start();
   }
 
   #wake(bucket: string): void {
     if (this.closing.aborted) return;
+    lookAgain(this.context, bucket);
     let drain = this.#drains.get(bucket);
     if (drain === undefined) {
       const ref = this.context.session.limits.ofBucket(bucket);

@@ -42,7 +42,7 @@ test("a small body that nobody reads does not stay in flight", async () => {
   expect(await responses[7]?.text()).toHaveLength(2000);
 });
 
-test("a redirect is one flight, from its first hop to the end of its last body", async () => {
+test("each hop of a redirect is a flight of its own, to the end of its response", async () => {
   let most = 0;
   let now = 0;
   await using upstream = await startUpstream({
@@ -58,7 +58,17 @@ test("a redirect is one flight, from its first hop to the end of its last body",
   await using desk = openDesk({ [upstream.host]: { rate: "1000/s", concurrency: 1 } });
   const get = async (): Promise<string> => (await desk.client.fetch(`${upstream.url}/0`)).text();
   expect(await Promise.all([get(), get(), get()])).toEqual(["there", "there", "there"]);
-  expect(upstream.arrivals.map(({ url }) => url)).toEqual(["/0", "/1", "/2", "/0", "/1", "/2", "/0", "/1", "/2"]);
+  expect(upstream.arrivals.map(({ url }) => url).toSorted()).toEqual([
+    "/0",
+    "/0",
+    "/0",
+    "/1",
+    "/1",
+    "/1",
+    "/2",
+    "/2",
+    "/2",
+  ]);
   expect(most).toBe(1);
   await until(async () => (await desk.client.limit(upstream.host).stats()).inFlight === 0);
 });

@@ -4,6 +4,7 @@ import { type Client, createClient, defineLimits, type LimitOptions, type Limits
 import { expect, test, vi } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstream, type Upstream } from "../helpers/upstream.js";
+import { bounded, until } from "../helpers/wait.js";
 import { endAll, type Ends, look, startNodes } from "./nodes.js";
 
 // Generous: only a hang should end a test on a busy machine.
@@ -220,4 +221,19 @@ test("concurrency is shared by all processes, kept, and used to the full", async
   expect(most).toBe(4);
   // 80 calls of 100 ms, 4 at a time, take 2 s; one at a time they would take 8.
   expect(took).toBeLessThan(5_000);
+});
+
+test("a retry that waits for the end of a pause starts when it is lifted", async () => {
+  await using here = await setUp([answer(503), answer(200)], { retry: { minBackoff: "500ms" } });
+  const { client, upstream } = here;
+  const bucket = client.limit(upstream.host);
+  const paused: Promise<string>[] = [];
+  client.events.on("retry", (event) => paused.push(bucket.pause("1m").then(() => event.bucket)));
+  const ticket = await client.enqueue(upstream.url);
+  const name = await until(() => paused[0]);
+  await using redis = look();
+  // Its backoff is over, and it has a slot behind the pause.
+  await until(async () => (await redis.zcard(`${here.prefix}:{${name}}:later`)) > 0);
+  await bucket.resume();
+  expect(await bounded(ticket.result(), 10_000, "the retry")).toMatchObject({ status: 200, attempts: 2 });
 });

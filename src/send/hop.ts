@@ -1,0 +1,102 @@
+import type { Dispatcher } from "undici";
+import { RedisUnavailableError } from "../errors.js";
+import { awaitSlot } from "../gate/line.js";
+import { keepWarm, reportStart, reserve, type Slot } from "../gate/slot.js";
+import type { BucketRef } from "../limits/define.js";
+import type { Context } from "../redis/context.js";
+import { sleep } from "../redis/sleep.js";
+import { attempt, type AttemptResponse } from "./attempt.js";
+import { watching } from "./exchange.js";
+import { headersOf } from "./feedback/headers.js";
+import { heed } from "./heed.js";
+import { FailedStatus } from "./retry.js";
+import type { Hop, Route } from "./route.js";
+
+export interface Sending {
+  readonly context: Context;
+  readonly dispatcher: Dispatcher;
+  /** The worker closes: waits end, and calls that are not in flight go back to the queue. */
+  readonly closing: AbortSignal;
+  /** The worker will not wait any longer for calls in flight. */
+  readonly giveUp: AbortSignal;
+}
+
+/** How far a call has got here. */
+export interface Progress {
+  /** Attempts that have been made. */
+  made: number;
+  /** Those of them that count. */
+  counted: number;
+  /** The slot that came with the call, until it is used. */
+  slot: Slot | undefined;
+  /** Start of the first attempt here, in µs of the server's clock. */
+  startedAt: number | undefined;
+  /** A server may have taken it. */
+  inFlight: boolean;
+}
+
+/** The call whose requests these are. */
+interface Call {
+  readonly ref: BucketRef;
+  readonly attempts: number;
+  readonly deadline: number | undefined;
+}
+
+/** So much of a body is looked at for what the headers do not say. */
+const HEARD_BYTES = 65_536;
+const AGAIN_MS = 250;
+
+/**
+ * Sends the next request of an attempt when its slot has come, and hears what the server says.
+ *
+ * @throws {FailedStatus} when the limit of the call counts the status as a failure; whatever else prevents a response.
+ */
+export async function sendNext(
+  sending: Sending,
+  call: Call,
+  route: Route,
+  progress: Progress,
+): Promise<AttemptResponse> {
+  const { context, dispatcher, giveUp } = sending;
+  const { clock } = context.session;
+  const { limit } = call.ref;
+  const headers = await route.headers();
+  const { hop } = route;
+  const { request, ref } = hop;
+  // Waiting ends a call that has not been sent; once it has been, it is the attempts that do.
+  const deadline = progress.startedAt === undefined && call.attempts === 0 ? call.deadline : undefined;
+  const held = await ownSlot(sending, hop, progress.slot, deadline);
+  progress.slot = undefined;
+  progress.startedAt ??= clock.now();
+  progress.inFlight = true;
+  const started = (): void => reportStart(context, ref, held, clock.now());
+  const ended = (): void => keepWarm(context, ref);
+  const watched = dispatcher.compose(watching({ started, ended }));
+  const response = await attempt(request, headers, limit, watched, giveUp);
+  const { status, body } = response;
+  const heardBody = status >= 400 || ref.limit.feedback !== undefined;
+  const text = heardBody ? body.toString("utf8", 0, HEARD_BYTES) : undefined;
+  const feedback = await heed(context, ref, { status, headers: headersOf(response.headers), body: text }, held);
+  if (limit.retry.statuses.includes(status)) throw new FailedStatus(response, feedback);
+  return response;
+}
+
+/** Waits for a slot however long Redis is away: the call has been accepted, and an outage must not fail it. */
+async function ownSlot(
+  { context, closing }: Sending,
+  { ref, id, cost }: Hop,
+  given: Slot | undefined,
+  deadline: number | undefined,
+): Promise<Slot> {
+  for (let slot = given; ; slot = undefined) {
+    try {
+      const held = slot ?? (await reserve(context, ref, { id, cost }, deadline));
+      return await awaitSlot(context, { ref, id, deadline, signal: closing }, held);
+    } catch (error) {
+      if (!(error instanceof RedisUnavailableError)) throw error;
+      context.report.connection(error);
+      await sleep(AGAIN_MS, closing);
+      closing.throwIfAborted();
+    }
+  }
+}
