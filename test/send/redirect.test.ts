@@ -77,6 +77,22 @@ test("chains keep the rate of the host that they lead to", async () => {
   expect(Math.min(...p.to.gaps())).toBeGreaterThan(60);
 });
 
+test("a request weighs at each host what its limit says, of a durable call as of fetch", async () => {
+  const rate = { limit: 20, per: "1s", counts: "cost" } as const;
+  await using p = await pair({
+    define: (from, to) => ({ [from]: { rate: "1000/s" }, [to]: { rate, cost: ({ url }) => url.pathname.length } }),
+  });
+  const { client } = p.desk;
+  const url = `${p.from.url}/302/x`;
+  for (const send of [async () => (await client.fetch(url)).text(), async () => (await client.enqueue(url)).result()]) {
+    const before = p.to.arrivals.length;
+    await Promise.all([send(), send(), send()]);
+    const [first = 0, ...others] = p.to.arrivals.slice(before).map(({ at }) => at);
+    // 303 ms each: 6 of 20 in a second.
+    expect(others.map((at) => Math.round((at - first) / 303))).toEqual([1, 2]);
+  }
+});
+
 test("a bucket that nobody has used takes them as well", async () => {
   await using p = await pair({ define: (from) => ({ [from]: { rate: "1000/s" }, "*": { rate: "1000/s" } }) });
   expect((await (await p.desk.client.enqueue(`${p.from.url}/302`)).result()).status).toBe(200);
@@ -232,6 +248,30 @@ test("what has been answered with a redirect is not sent again for the sake of w
   const ticket = await p.desk.client.enqueue(`${p.from.url}/303`, { method: "POST", body: "order" });
   await expect(ticket.result()).rejects.toMatchObject({ code: "ERR_UPSTREAM", status: 503, attempts: 1 });
   expect([p.from.arrivals.length, p.to.arrivals.length]).toEqual([1, 1]);
+});
+
+test("where what follows is refused, the call goes on there, and its first request is not repeated", async () => {
+  let asked = 0;
+  const retry = { minBackoff: "10ms" } as const;
+  await using p = await pair({
+    define: (from, to) => ({ [from]: { rate: "1000/s", retry }, [to]: { rate: "1000/s" } }),
+    handler: (_request, response) => void response.writeHead(asked++ === 0 ? 429 : 200).end(),
+  });
+  const ticket = await p.desk.client.enqueue(`${p.from.url}/303`, { method: "POST", body: "order" });
+  expect(await ticket.result()).toMatchObject({ status: 200 });
+  expect(p.from.arrivals.map(({ method }) => method)).toEqual(["POST"]);
+  expect(p.to.arrivals.map(({ method }) => method)).toEqual(["GET", "GET"]);
+});
+
+test("nor is it delivered again later", async () => {
+  const redeliver = { attempts: 3, backoff: "1s" } as const;
+  await using p = await pair({
+    define: (from, to) => ({ [from]: { rate: "1000/s", redeliver }, [to]: { rate: "1000/s" } }),
+    handler: (_request, response) => void response.writeHead(503).end(),
+  });
+  const ticket = await p.desk.client.enqueue(`${p.from.url}/303`, { method: "POST", body: "order" });
+  await expect(ticket.result()).rejects.toMatchObject({ code: "ERR_UPSTREAM", status: 503 });
+  expect(p.from.arrivals).toHaveLength(1);
 });
 
 test("what a server says holds for its own bucket", async () => {
