@@ -87,9 +87,9 @@ test("a request weighs at each host what its limit says, of a durable call as of
   for (const send of [async () => (await client.fetch(url)).text(), async () => (await client.enqueue(url)).result()]) {
     const before = p.to.arrivals.length;
     await Promise.all([send(), send(), send()]);
-    const [first = 0, ...others] = p.to.arrivals.slice(before).map(({ at }) => at);
-    // 303 ms each: 6 of 20 in a second.
-    expect(others.map((at) => Math.round((at - first) / 303))).toEqual([1, 2]);
+    const ats = p.to.arrivals.slice(before).map(({ at }) => at);
+    // 303 ms each: 6 of 20 in a second. With a weight of 1 it would be 101 ms for all of them.
+    expect((ats[2] ?? 0) - (ats[0] ?? 0)).toBeGreaterThan(400);
   }
 });
 
