@@ -76,6 +76,40 @@ test("a POST is tried again only with an idempotency key", async () => {
   expect(await keyed.result()).toMatchObject({ status: 200, attempts: 2 });
 });
 
+test("after a pause the refused calls go first, in their order", async () => {
+  // As many as are in flight when the first is refused.
+  const refusals = 8;
+  let taken = 0;
+  const steps = [
+    async (response: ServerResponse): Promise<void> => {
+      const refused = taken++ < refusals;
+      await sleep(200);
+      response.writeHead(refused ? 429 : 200, { "retry-after": "1" }).end();
+    },
+  ];
+  await using here = await setUp(steps, { rate: "40/s", lateness: "50ms", retry: { minBackoff: "500ms" } });
+  const { client, upstream } = here;
+  const tickets = [];
+  for (let i = 0; i < 15; i++) tickets.push(await client.enqueue(`${upstream.url}/${i}`));
+  const attempts = await Promise.all(tickets.map(async (ticket) => (await ticket.result()).attempts));
+  expect(attempts.filter((made) => made === 2).length).toBe(refusals);
+  const gap = upstream.gaps().findIndex((ms) => ms > 700);
+  const after = upstream.arrivals.slice(gap + 1).map(({ url }) => Number(url.slice(1)));
+  expect(after.slice(0, refusals)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+  expect(after).toEqual(after.toSorted((a, b) => a - b));
+});
+
+test("a refusal with a pause is an attempt like any other", async () => {
+  await using here = await setUp([answer(429, { "retry-after-ms": "50" })]);
+  const { client, upstream } = here;
+  const retries: boolean[] = [];
+  client.events.on("retry", ({ willRetry }) => retries.push(willRetry));
+  const outcome = (await client.enqueue(upstream.url)).result();
+  await expect(outcome).rejects.toMatchObject({ code: "ERR_UPSTREAM", status: 429, attempts: 3 });
+  expect(retries).toEqual([true, true, false]);
+  expect(upstream.arrivals.length).toBe(3);
+});
+
 test("other statuses are answers", async () => {
   await using here = await setUp([answer(404)]);
   const { client, upstream } = here;
