@@ -1,0 +1,156 @@
+import type { ServerResponse } from "node:http";
+import { type Client, createClient, defineLimits, type LimitOptions } from "spillway";
+import { expect } from "vitest";
+import { redisUrl, uniquePrefix } from "../helpers/redis.js";
+import { type Arrival, startUpstream } from "../helpers/upstream.js";
+
+/** Time from an arrival to its answer: what has arrived meanwhile is in flight. */
+const LATENCY_MS = 120;
+/** What was about to start when a refusal was answered still arrives; on a busy machine, so much later at most. */
+const ON_THE_WAY_MS = 300;
+
+/** What the header `x-call` of those says who use the same account without waiting for anybody. */
+const SOMEBODY_ELSE = "somebody else";
+
+/** A quota as vendors count it: so many units in a window that opens with the first call that finds none open. */
+export class Window {
+  readonly limit: number;
+  readonly perMs: number;
+  /** Vendors that tell the end as an epoch time, or whole seconds, keep to it: the window ends on the next of these. */
+  readonly grainMs: number;
+  #used = 0;
+  #endsAt = 0;
+
+  constructor(limit: number, perMs: number, grainMs = 1) {
+    this.limit = limit;
+    this.perMs = perMs;
+    this.grainMs = grainMs;
+  }
+
+  /** @param at ms since 1970. */
+  has(at: number, cost: number): boolean {
+    if (at >= this.#endsAt) {
+      this.#used = 0;
+      this.#endsAt = Math.ceil((at + this.perMs) / this.grainMs) * this.grainMs;
+    }
+    return this.#used + cost <= this.limit;
+  }
+
+  take(cost: number): void {
+    this.#used += cost;
+  }
+
+  get remaining(): number {
+    return this.limit - this.#used;
+  }
+
+  /** Ms since 1970. */
+  get endsAt(): number {
+    return this.#endsAt;
+  }
+}
+
+/** What a vendor does with one call. Its limits are asked when the call arrives; the answer comes later. */
+export interface Vendor {
+  /** Which call of the test this is, the same for each of its attempts. */
+  id(arrival: Arrival): string;
+  /** Whether the limits let it through; counts it. */
+  accepts(arrival: Arrival, at: number): boolean;
+  /** Returns how long it asks to be left alone, in ms. */
+  refuse(response: ServerResponse, arrival: Arrival): number;
+  serve(response: ServerResponse, arrival: Arrival): unknown;
+}
+
+/** A server that looks like that of a vendor, and what it saw of the test's own calls. */
+export interface Account extends AsyncDisposable {
+  readonly url: string;
+  /** Host and port. */
+  readonly host: string;
+  readonly port: number;
+  /** Of the test, without those of somebody else. */
+  readonly arrivals: readonly Arrival[];
+  readonly refused: readonly Arrival[];
+  /** The most often that one and the same call was refused. */
+  readonly mostRefusals: number;
+  /** How long the first refusal asked to be left alone, in ms. */
+  readonly pauseMs: number;
+}
+
+const isOurs = ({ headers }: Arrival): boolean => headers["x-call"] !== SOMEBODY_ELSE;
+
+export async function openAccount(vendor: Vendor): Promise<Account> {
+  let pauseMs = Number.NaN;
+  const upstream = await startUpstream({
+    bodies: true,
+    async handler(_request, response, arrival) {
+      arrival.refused = !vendor.accepts(arrival, performance.timeOrigin + arrival.at);
+      await new Promise((resolve) => setTimeout(resolve, LATENCY_MS));
+      if (!arrival.refused) await vendor.serve(response, arrival);
+      else {
+        const asked = vendor.refuse(response, arrival);
+        if (Number.isNaN(pauseMs) && isOurs(arrival)) pauseMs = asked;
+      }
+    },
+  });
+  const { url, host } = upstream;
+  const account: Account = {
+    url,
+    host,
+    port: Number(new URL(url).port),
+    get arrivals() {
+      return upstream.arrivals.filter(isOurs);
+    },
+    get refused() {
+      return account.arrivals.filter(({ refused }) => refused);
+    },
+    get mostRefusals() {
+      const counts = new Map<string, number>();
+      for (const one of account.refused) counts.set(vendor.id(one), (counts.get(vendor.id(one)) ?? 0) + 1);
+      return Math.max(0, ...counts.values());
+    },
+    get pauseMs() {
+      return pauseMs;
+    },
+    [Symbol.asyncDispose]: () => upstream.close(),
+  };
+  return account;
+}
+
+/** A client for these limits. The server is in this process, too, and sees what arrives when the process has time. */
+export function throttled(limits: Readonly<Record<string, LimitOptions>>): Client {
+  const patient = Object.entries(limits).map(([pattern, limit]) => [pattern, { lateness: "100ms", ...limit }]);
+  const defined = defineLimits(Object.fromEntries(patient));
+  return createClient({ redis: redisUrl(), prefix: uniquePrefix(), limits: defined, worker: true });
+}
+
+/** Somebody else calls, so many times at once, and heeds nothing. */
+export async function somebodyElse(
+  account: Account,
+  path: string,
+  count: number,
+  init: RequestInit = {},
+): Promise<void> {
+  const headers = { ...init.headers, "x-call": SOMEBODY_ELSE };
+  const call = async (): Promise<unknown> => (await fetch(account.url + path, { ...init, headers })).text();
+  await Promise.all(Array.from({ length: count }, call));
+}
+
+/** The results of so many calls that are made at once. */
+export const all = <T>(count: number, call: (i: number) => Promise<T>): Promise<T[]> =>
+  Promise.all(Array.from({ length: count }, (_, i) => call(i)));
+
+/**
+ * Expects that each call that was refused was on its way when the first refusal was answered, and was refused once; and
+ * that nothing came from then on until the server wanted to be called again.
+ */
+export function expectOneRefusalEach({ arrivals, refused, mostRefusals, pauseMs }: Account): void {
+  const first = refused[0]?.at ?? Number.NaN;
+  expect(refused.length).toBeGreaterThan(0);
+  expect(mostRefusals).toBe(1);
+  const answered = first + LATENCY_MS;
+  const inFlight = arrivals.filter(({ at }) => at >= first && at <= answered + ON_THE_WAY_MS);
+  expect(refused.length).toBeLessThanOrEqual(inFlight.length);
+  const later = arrivals.filter(({ at }) => at > answered + ON_THE_WAY_MS);
+  expect(later.filter((arrival) => arrival.refused)).toEqual([]);
+  expect(later[0]?.at).toBeGreaterThan(answered + pauseMs - 1);
+}
