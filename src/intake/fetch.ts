@@ -1,7 +1,8 @@
-import { getGlobalDispatcher } from "undici";
+import type { CallTerms } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
 import { watching } from "../send/exchange.js";
-import type { CallTerms } from "../queue/terms.js";
+import { getGlobalDispatcher } from "../send/undici.js";
+import { withOneLength } from "./length.js";
 import { acquire, type Permit } from "./permit.js";
 import { termsOf } from "./terms.js";
 
@@ -80,7 +81,10 @@ async function send(
     dispatch(options, handler) {
       open++;
       try {
-        return watching({ started, ended })((o: object, h: object) => target.dispatch(o, h))(options, handler);
+        return watching({ started, ended })((o: object, h: object) => target.dispatch(o, h))(
+          withOneLength(options),
+          handler,
+        );
       } catch (error) {
         ended();
         throw error;

@@ -1,6 +1,7 @@
 import type { Dispatcher } from "undici";
 import { watching } from "../send/exchange.js";
 import { type Client, OpenClient } from "./client.js";
+import { withOneLength } from "./length.js";
 import { acquire } from "./permit.js";
 import { termsOf } from "./terms.js";
 
@@ -24,7 +25,10 @@ export function throttle(client: Client): Dispatcher.DispatcherComposeIntercepto
       const terms = termsOf(ref.limit, { url, method, headers, body: undefined }, {});
       const permit = await acquire(context, ref, { terms, signal, closing });
       try {
-        watching({ started: () => permit.started(), ended: () => permit.release() })(dispatch)(options, handler);
+        watching({ started: () => permit.started(), ended: () => permit.release() })(dispatch)(
+          withOneLength(options),
+          handler,
+        );
       } catch (error) {
         permit.release();
         throw error;

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { type EventEmitter, setMaxListeners } from "node:events";
-import { Agent, type Dispatcher } from "undici";
+import type { Dispatcher } from "undici";
 import { checkInteger, checkKeys } from "../limits/check.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
@@ -15,6 +15,7 @@ import { sleep } from "../redis/sleep.js";
 import { deliver } from "./deliver.js";
 import { type Carrier, Drain } from "./drain.js";
 import { Sweep } from "./sweep.js";
+import { Agent } from "./undici.js";
 
 export interface WorkerOptions<L extends Limits = Limits> {
   /**

@@ -14,7 +14,11 @@ const ANSWER = "It waits its turn.";
 const connect = ({ url }: Account, { fetch }: Client): OpenAI =>
   new OpenAI({ apiKey: "sk-test", baseURL: `${url}/v1`, fetch });
 
-const question = { model: "gpt-4o", messages: [{ role: "user", content: "Why?" }], max_completion_tokens: 9 } as const;
+const question: OpenAI.ChatCompletionCreateParamsNonStreaming = {
+  model: "gpt-4o",
+  messages: [{ role: "user", content: "Why?" }],
+  max_completion_tokens: 9,
+};
 
 const askAll = (openai: OpenAI): Promise<(string | null | undefined)[]> =>
   all(COUNT, async (i) => {
