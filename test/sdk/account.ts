@@ -8,6 +8,8 @@ import { type Arrival, startUpstream } from "../helpers/upstream.js";
 const LATENCY_MS = 120;
 /** What was about to start when a refusal was answered still arrives; on a busy machine, so much later at most. */
 const ON_THE_WAY_MS = 300;
+/** Limits let 20 calls a second through in all of these tests, so that no more are in flight than these. */
+const MOST_IN_FLIGHT = 1 + Math.ceil(((LATENCY_MS + ON_THE_WAY_MS) * 20) / 1_000);
 
 /** What the header `x-call` of those says who use the same account without waiting for anybody. */
 const SOMEBODY_ELSE = "somebody else";
@@ -116,11 +118,20 @@ export async function openAccount(vendor: Vendor): Promise<Account> {
   return account;
 }
 
-/** A client for these limits. The server is in this process, too, and sees what arrives when the process has time. */
-export function throttled(limits: Readonly<Record<string, LimitOptions>>): Client {
+/** Two clients for the same limits, as two processes have them. */
+export interface Pair extends AsyncDisposable {
+  readonly clients: readonly [Client, Client];
+}
+
+/** The servers are in this process, too, and see what arrives when the process has time: hence the lateness. */
+export function throttled(limits: Readonly<Record<string, LimitOptions>>): Pair {
   const patient = Object.entries(limits).map(([pattern, limit]) => [pattern, { lateness: "100ms", ...limit }]);
-  const defined = defineLimits(Object.fromEntries(patient));
-  return createClient({ redis: redisUrl(), prefix: uniquePrefix(), limits: defined, worker: true });
+  const options = { redis: redisUrl(), prefix: uniquePrefix(), limits: defineLimits(Object.fromEntries(patient)) };
+  const clients = [createClient({ ...options, worker: true }), createClient({ ...options, worker: true })] as const;
+  const close = async (): Promise<void> => {
+    await Promise.all(clients.map((client) => client.close()));
+  };
+  return { clients, [Symbol.asyncDispose]: close };
 }
 
 /** Somebody else calls, so many times at once, and heeds nothing. */
@@ -135,9 +146,9 @@ export async function somebodyElse(
   await Promise.all(Array.from({ length: count }, call));
 }
 
-/** The results of so many calls that are made at once. */
-export const all = <T>(count: number, call: (i: number) => Promise<T>): Promise<T[]> =>
-  Promise.all(Array.from({ length: count }, (_, i) => call(i)));
+/** The results of so many calls that are made at once, by each of these SDKs in turn. */
+export const all = <S, T>(count: number, sdks: readonly S[], call: (sdk: S, i: number) => Promise<T>): Promise<T[]> =>
+  Promise.all(Array.from({ length: count }, (_, i) => call(sdks[i % sdks.length] as S, i)));
 
 /**
  * Expects that each call that was refused was on its way when the first refusal was answered, and was refused once; and
@@ -150,6 +161,7 @@ export function expectOneRefusalEach({ arrivals, refused, mostRefusals, pauseMs 
   const answered = first + LATENCY_MS;
   const inFlight = arrivals.filter(({ at }) => at >= first && at <= answered + ON_THE_WAY_MS);
   expect(refused.length).toBeLessThanOrEqual(inFlight.length);
+  expect(inFlight.length).toBeLessThanOrEqual(MOST_IN_FLIGHT);
   const later = arrivals.filter(({ at }) => at > answered + ON_THE_WAY_MS);
   expect(later.filter((arrival) => arrival.refused)).toEqual([]);
   expect(later[0]?.at).toBeGreaterThan(answered + pauseMs - 1);

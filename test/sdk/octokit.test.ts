@@ -9,7 +9,7 @@ import { openGitHub } from "./servers/github.js";
 
 vi.setConfig({ testTimeout: 40_000 });
 
-const COUNT = 30;
+const COUNT = 45;
 const limit = { rate: "40/2s", concurrency: 20 } as const;
 
 /** The plugins that the package `octokit` consists of. */
@@ -25,16 +25,16 @@ const patient = ({ url }: Account, { fetch }: Client): Octokit =>
 const Hasty = Octokit.plugin(retry);
 const hasty = ({ url }: Account, { fetch }: Client): Octokit => new Hasty({ baseUrl: url, request: { fetch } });
 
-const readAll = (octokit: Octokit): Promise<number[]> =>
-  all(COUNT, async (number) => {
+const readAll = (octokits: readonly Octokit[]): Promise<number[]> =>
+  all(COUNT, octokits, async (octokit, number) => {
     const issue = { owner: "o", repo: "r", issue_number: number, headers: { "x-call": `${number}` } };
     return (await octokit.request("GET /repos/{owner}/{repo}/issues/{issue_number}", issue)).status;
   });
 
 test("Octokit within the limit is never refused", async () => {
   await using account = await openGitHub({ primary: 40, points: 40, status: 403 });
-  await using client = throttled({ [account.host]: limit });
-  expect(await readAll(patient(account, client))).toEqual(Array(COUNT).fill(200));
+  await using pair = throttled({ [account.host]: limit });
+  expect(await readAll(pair.clients.map((client) => patient(account, client)))).toEqual(Array(COUNT).fill(200));
   expect(account.refused).toEqual([]);
   expect(account.arrivals.length).toBe(COUNT);
 });
@@ -55,8 +55,8 @@ test.each([
   },
 ] as const)("Octokit is refused once a call at most when somebody else has used up $name", async (row) => {
   await using account = await openGitHub(row.quota);
-  await using client = throttled({ [account.host]: limit });
-  const calls = readAll(row.connect(account, client));
+  await using pair = throttled({ [account.host]: limit });
+  const calls = readAll(pair.clients.map((client) => row.connect(account, client)));
   await until(() => account.arrivals.length >= 5, { what: "the first calls" });
   await somebodyElse(account, "/user", 40, { method: row.method });
   expect(await calls).toEqual(Array(COUNT).fill(200));

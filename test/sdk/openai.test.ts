@@ -7,7 +7,7 @@ import { openOpenAI } from "./servers/openai.js";
 
 vi.setConfig({ testTimeout: 40_000 });
 
-const COUNT = 30;
+const COUNT = 45;
 const limit = { rate: "40/2s", concurrency: 20 } as const;
 const ANSWER = "It waits its turn.";
 
@@ -20,15 +20,15 @@ const question: OpenAI.ChatCompletionCreateParamsNonStreaming = {
   max_completion_tokens: 9,
 };
 
-const askAll = (openai: OpenAI): Promise<(string | null | undefined)[]> =>
-  all(COUNT, async (i) => {
+const askAll = (openais: readonly OpenAI[]): Promise<(string | null | undefined)[]> =>
+  all(COUNT, openais, async (openai, i) => {
     const completion = await openai.chat.completions.create(question, { headers: { "x-call": `${i}` } });
     return completion.choices[0]?.message.content;
   });
 
 /** @param onWord is told of each part of an answer when it arrives. */
-const streamAll = (openai: OpenAI, onWord: (call: string) => void): Promise<string[]> =>
-  all(COUNT, async (i) => {
+const streamAll = (openais: readonly OpenAI[], onWord: (call: string) => void): Promise<string[]> =>
+  all(COUNT, openais, async (openai, i) => {
     const options = { headers: { "x-call": `${i}` } };
     const stream = await openai.chat.completions.create({ ...question, stream: true }, options);
     let text = "";
@@ -43,10 +43,10 @@ test("OpenAI within the limits is never refused, and its streams arrive as strea
   const begun = new Set<string>();
   const halfway = (call: string): Promise<unknown> =>
     until(() => begun.has(call), { what: `the first word of ${call}` });
-  await using account = await openOpenAI({ requests: 40, tokens: 400, halfway });
-  await using client = throttled({ [account.host]: limit });
-  const openai = connect(account, client);
-  expect(await streamAll(openai, (call) => begun.add(call))).toEqual(Array(COUNT).fill(ANSWER));
+  await using account = await openOpenAI({ requests: 40, tokens: 500, halfway });
+  await using pair = throttled({ [account.host]: limit });
+  const openais = pair.clients.map((client) => connect(account, client));
+  expect(await streamAll(openais, (call) => begun.add(call))).toEqual(Array(COUNT).fill(ANSWER));
   expect(account.refused).toEqual([]);
   expect(account.arrivals.length).toBe(COUNT);
 });
@@ -56,9 +56,9 @@ test.each([
   { name: "the tokens", quota: { requests: 100, tokens: 500 }, count: 5, tokens: 90 },
 ])("OpenAI is refused once a call at most when somebody else has used up $name", async (row) => {
   await using account = await openOpenAI(row.quota);
-  await using client = throttled({ [account.host]: limit });
-  const openai = connect(account, client);
-  const answers = askAll(openai);
+  await using pair = throttled({ [account.host]: limit });
+  const openais = pair.clients.map((client) => connect(account, client));
+  const answers = askAll(openais);
   await until(() => account.arrivals.length >= 5, { what: "the first calls" });
   const body = JSON.stringify({ ...question, max_completion_tokens: row.tokens });
   await somebodyElse(account, "/v1/chat/completions", row.count, { method: "POST", body });
@@ -68,8 +68,9 @@ test.each([
 
 test("OpenAI's streams wait and are refused as other calls are", async () => {
   await using account = await openOpenAI({ requests: 40, tokens: 4_000 });
-  await using client = throttled({ [account.host]: limit });
-  const answers = streamAll(connect(account, client), () => {});
+  await using pair = throttled({ [account.host]: limit });
+  const openais = pair.clients.map((client) => connect(account, client));
+  const answers = streamAll(openais, () => {});
   await until(() => account.arrivals.length >= 5, { what: "the first calls" });
   const body = JSON.stringify(question);
   await somebodyElse(account, "/v1/chat/completions", 40, { method: "POST", body });

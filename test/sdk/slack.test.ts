@@ -15,8 +15,8 @@ const LIST = "conversations.list";
 const connect = ({ url }: Account, { fetch }: Client): WebClient =>
   new WebClient("xoxb-test", { slackApiUrl: `${url}/api/`, fetch, logLevel: LogLevel.ERROR });
 
-const postAll = (slack: WebClient): Promise<boolean[]> =>
-  all(COUNT, async (i) => (await slack.chat.postMessage({ channel: "C1", text: `call ${i}` })).ok);
+const postAll = (slacks: readonly WebClient[]): Promise<boolean[]> =>
+  all(COUNT, slacks, async (slack, i) => (await slack.chat.postMessage({ channel: "C1", text: `call ${i}` })).ok);
 
 const fine = Array(COUNT).fill(true);
 const byMethod = ({ host }: Account) =>
@@ -27,10 +27,10 @@ const byMethod = ({ host }: Account) =>
 
 test("Slack within the limits of its methods is never refused", async () => {
   await using account = await openSlack({ [POST]: 20, [LIST]: 10 });
-  await using client = throttled(byMethod(account));
-  const slack = connect(account, client);
-  const lists = all(10, async (i) => (await slack.conversations.list({ cursor: `${i}` })).ok);
-  expect(await postAll(slack)).toEqual(fine);
+  await using pair = throttled(byMethod(account));
+  const slacks = pair.clients.map((client) => connect(account, client));
+  const lists = all(10, slacks, async (slack, i) => (await slack.conversations.list({ cursor: `${i}` })).ok);
+  expect(await postAll(slacks)).toEqual(fine);
   expect(await lists).toEqual(Array(10).fill(true));
   expect(account.refused).toEqual([]);
   expect(account.arrivals.length).toBe(COUNT + 10);
@@ -38,8 +38,8 @@ test("Slack within the limits of its methods is never refused", async () => {
 
 test("Slack is refused once a call at most when somebody else has used up a method", async () => {
   await using account = await openSlack({ [POST]: 20, [LIST]: 10 });
-  await using client = throttled({ [account.host]: { rate: "20/s", concurrency: 20 } });
-  const posts = postAll(connect(account, client));
+  await using pair = throttled({ [account.host]: { rate: "20/s", concurrency: 20 } });
+  const posts = postAll(pair.clients.map((client) => connect(account, client)));
   await until(() => account.arrivals.length >= 5, { what: "the first calls" });
   await somebodyElse(account, `/api/${POST}`, 20, { method: "POST" });
   expect(await posts).toEqual(fine);
@@ -48,7 +48,7 @@ test("Slack is refused once a call at most when somebody else has used up a meth
 
 test("Slack is refused once a call at most when its limit is half of what was declared, with adaptive", async () => {
   await using account = await openSlack({ [POST]: 12 });
-  await using client = throttled({ [account.host]: { rate: "20/s", adaptive: true } });
-  expect(await postAll(connect(account, client))).toEqual(fine);
+  await using pair = throttled({ [account.host]: { rate: "20/s", adaptive: true } });
+  expect(await postAll(pair.clients.map((client) => connect(account, client)))).toEqual(fine);
   expectOneRefusalEach(account);
 });

@@ -2,7 +2,7 @@ import type { Arrival } from "../../helpers/upstream.js";
 import { type Account, openAccount, Window } from "../account.js";
 
 export interface StripeAccount extends Account {
-  /** Amounts of the payments that were made. */
+  /** Amounts of the payments that were made, smallest first. */
   readonly payments: readonly number[];
 }
 
@@ -73,6 +73,6 @@ export async function openStripe(options: {
     },
   });
   const amounts = (): number[] =>
-    [...payments.values()].map(({ body }) => Number(new URLSearchParams(body).get("amount")));
+    [...payments.values()].map(({ body }) => Number(new URLSearchParams(body).get("amount"))).toSorted((a, b) => a - b);
   return Object.defineProperty(account, "payments", { get: amounts }) as StripeAccount;
 }
