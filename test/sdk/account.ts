@@ -52,15 +52,19 @@ export class Window {
   }
 }
 
+type Head = Readonly<Record<string, string>>;
+
 /** What a vendor does with one call. Its limits are asked when the call arrives; the answer comes later. */
 export interface Vendor {
   /** Which call of the test this is, the same for each of its attempts. */
   id(arrival: Arrival): string;
   /** Whether the limits let it through; counts it. */
   accepts(arrival: Arrival, at: number): boolean;
+  /** The headers of each answer: how the limits stand when it has been decided. */
+  head(arrival: Arrival): Head;
   /** Returns how long it asks to be left alone, in ms. */
-  refuse(response: ServerResponse, arrival: Arrival): number;
-  serve(response: ServerResponse, arrival: Arrival): unknown;
+  refuse(response: ServerResponse, arrival: Arrival, head: Head): number;
+  serve(response: ServerResponse, arrival: Arrival, head: Head): unknown;
 }
 
 /** A server that looks like that of a vendor, and what it saw of the test's own calls. */
@@ -86,10 +90,11 @@ export async function openAccount(vendor: Vendor): Promise<Account> {
     bodies: true,
     async handler(_request, response, arrival) {
       arrival.refused = !vendor.accepts(arrival, performance.timeOrigin + arrival.at);
+      const head = vendor.head(arrival);
       await new Promise((resolve) => setTimeout(resolve, LATENCY_MS));
-      if (!arrival.refused) await vendor.serve(response, arrival);
+      if (!arrival.refused) await vendor.serve(response, arrival, head);
       else {
-        const asked = vendor.refuse(response, arrival);
+        const asked = vendor.refuse(response, arrival, head);
         if (Number.isNaN(pauseMs) && isOurs(arrival)) pauseMs = asked;
       }
     },

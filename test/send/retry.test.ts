@@ -99,17 +99,6 @@ test("after a pause the refused calls go first, in their order", async () => {
   expect(after).toEqual(after.toSorted((a, b) => a - b));
 });
 
-test("a refusal with a pause is an attempt like any other", async () => {
-  await using here = await setUp([answer(429, { "retry-after-ms": "50" })]);
-  const { client, upstream } = here;
-  const retries: boolean[] = [];
-  client.events.on("retry", ({ willRetry }) => retries.push(willRetry));
-  const outcome = (await client.enqueue(upstream.url)).result();
-  await expect(outcome).rejects.toMatchObject({ code: "ERR_UPSTREAM", status: 429, attempts: 3 });
-  expect(retries).toEqual([true, true, false]);
-  expect(upstream.arrivals.length).toBe(3);
-});
-
 test("other statuses are answers", async () => {
   await using here = await setUp([answer(404)]);
   const { client, upstream } = here;

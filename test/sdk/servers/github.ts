@@ -20,15 +20,6 @@ export function openGitHub(limits: {
   const primary = new Window(limits.primary, 2_000, 1_000);
   const secondary = new Window(limits.points, 2_000);
   const secondaries = new WeakSet<Arrival>();
-  const rate = (): Record<string, string> => ({
-    "content-type": "application/json; charset=utf-8",
-    "x-github-request-id": "0F3A:1",
-    "x-ratelimit-limit": `${primary.limit}`,
-    "x-ratelimit-remaining": `${primary.remaining}`,
-    "x-ratelimit-used": `${primary.limit - primary.remaining}`,
-    "x-ratelimit-reset": `${primary.endsAt / 1_000}`,
-    "x-ratelimit-resource": "core",
-  });
   return openAccount({
     id: ({ headers }) => String(headers["x-call"]),
     accepts(arrival, at) {
@@ -39,7 +30,16 @@ export function openGitHub(limits: {
       secondary.take(asked);
       return true;
     },
-    refuse(response, arrival) {
+    head: () => ({
+      "content-type": "application/json; charset=utf-8",
+      "x-github-request-id": "0F3A:1",
+      "x-ratelimit-limit": `${primary.limit}`,
+      "x-ratelimit-remaining": `${primary.remaining}`,
+      "x-ratelimit-used": `${primary.limit - primary.remaining}`,
+      "x-ratelimit-reset": `${primary.endsAt / 1_000}`,
+      "x-ratelimit-resource": "core",
+    }),
+    refuse(response, arrival, head) {
       const isSecondary = secondaries.has(arrival);
       const wait = Math.ceil((secondary.endsAt - Date.now()) / 1_000);
       const pauseMs = isSecondary ? wait * 1_000 : primary.endsAt - Date.now();
@@ -47,10 +47,10 @@ export function openGitHub(limits: {
         ? "You have exceeded a secondary rate limit"
         : "API rate limit exceeded for user ID 1";
       response
-        .writeHead(limits.status, { ...rate(), ...(isSecondary && { "retry-after": `${wait}` }) })
+        .writeHead(limits.status, { ...head, ...(isSecondary && { "retry-after": `${wait}` }) })
         .end(json({ message, documentation_url: "https://docs.github.com/rest" }));
       return pauseMs;
     },
-    serve: (response, { url }) => response.writeHead(200, rate()).end(json({ url })),
+    serve: (response, { url }, head) => response.writeHead(200, head).end(json({ url })),
   });
 }

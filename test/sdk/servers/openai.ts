@@ -45,16 +45,8 @@ export function openOpenAI({ requests, tokens, halfway = () => Promise.resolve()
   const waits = new WeakMap<Arrival, Window>();
   const id = ({ headers }: Arrival): string => String(headers["x-call"]);
   const left = ({ endsAt }: Window): number => Math.max(0, Math.ceil(endsAt - Date.now()));
-  const rate = (): Record<string, string> =>
-    Object.fromEntries(
-      Object.entries(windows).flatMap(([name, window]) => [
-        [`x-ratelimit-limit-${name}`, `${window.limit}`],
-        [`x-ratelimit-remaining-${name}`, `${window.remaining}`],
-        [`x-ratelimit-reset-${name}`, duration(left(window))],
-      ]),
-    );
-  const stream = async (response: ServerResponse, arrival: Arrival): Promise<void> => {
-    response.writeHead(200, { ...rate(), "content-type": "text/event-stream; charset=utf-8" });
+  const stream = async (response: ServerResponse, arrival: Arrival, head: object): Promise<void> => {
+    response.writeHead(200, { ...head, "content-type": "text/event-stream; charset=utf-8" });
     response.write(chunk({ role: "assistant", content: WORDS[0] }));
     await halfway(id(arrival));
     for (const content of WORDS.slice(1)) response.write(chunk({ content }));
@@ -73,22 +65,28 @@ export function openOpenAI({ requests, tokens, halfway = () => Promise.resolve()
       windows.tokens.take(cost);
       return true;
     },
-    refuse(response, arrival) {
+    head: () =>
+      Object.fromEntries(
+        Object.entries(windows).flatMap(([name, window]) => [
+          [`x-ratelimit-limit-${name}`, `${window.limit}`],
+          [`x-ratelimit-remaining-${name}`, `${window.remaining}`],
+          [`x-ratelimit-reset-${name}`, duration(left(window))],
+        ]),
+      ),
+    refuse(response, arrival, head) {
       const wait = left(waits.get(arrival) ?? windows.requests);
       const asked = { "retry-after": `${Math.ceil(wait / 1_000)}`, "retry-after-ms": `${wait}` };
       const message = `Rate limit reached for gpt-4o. Please try again in ${duration(wait)}.`;
       const error = { message, type: "tokens", param: null, code: "rate_limit_exceeded" };
-      response
-        .writeHead(429, { ...rate(), ...asked, "content-type": "application/json" })
-        .end(JSON.stringify({ error }));
+      response.writeHead(429, { ...head, ...asked, "content-type": "application/json" }).end(JSON.stringify({ error }));
       return wait;
     },
-    serve(response, arrival) {
-      if (read(arrival).stream === true) return stream(response, arrival);
+    serve(response, arrival, head) {
+      if (read(arrival).stream === true) return stream(response, arrival, head);
       const message = { role: "assistant", content: WORDS.join(""), refusal: null };
       const choices = [{ index: 0, message, logprobs: null, finish_reason: "stop" }];
       const value = { id: "chatcmpl-1", object: "chat.completion", created: 1, model: "gpt-4o", choices };
-      return response.writeHead(200, { ...rate(), "content-type": "application/json" }).end(JSON.stringify(value));
+      return response.writeHead(200, { ...head, "content-type": "application/json" }).end(JSON.stringify(value));
     },
   });
 }

@@ -10,7 +10,6 @@ import { type Account, openAccount, Window } from "../account.js";
 export function openSlack(perSecond: Readonly<Record<string, number>>): Promise<Account> {
   const windows = new Map(Object.entries(perSecond).map(([method, limit]) => [method, new Window(limit, 1_000)]));
   const windowOf = ({ url }: Arrival): Window | undefined => windows.get(url.split("/api/")[1] ?? "");
-  const type = { "content-type": "application/json; charset=utf-8" };
   return openAccount({
     id: ({ url, body = "" }) => `${url}?${body}`,
     accepts(arrival, at) {
@@ -19,13 +18,14 @@ export function openSlack(perSecond: Readonly<Record<string, number>>): Promise<
       window.take(1);
       return true;
     },
-    refuse(response, arrival) {
+    head: () => ({ "content-type": "application/json; charset=utf-8" }),
+    refuse(response, arrival, head) {
       const seconds = Math.max(1, Math.ceil(((windowOf(arrival)?.endsAt ?? 0) - Date.now()) / 1_000));
       response
-        .writeHead(429, { ...type, "retry-after": `${seconds}` })
+        .writeHead(429, { ...head, "retry-after": `${seconds}` })
         .end(JSON.stringify({ ok: false, error: "ratelimited" }));
       return seconds * 1_000;
     },
-    serve: (response) => response.writeHead(200, type).end(JSON.stringify({ ok: true, ts: "1.0" })),
+    serve: (response, _arrival, head) => response.writeHead(200, head).end(JSON.stringify({ ok: true, ts: "1.0" })),
   });
 }

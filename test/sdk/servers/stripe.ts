@@ -25,12 +25,6 @@ export async function openStripe(options: {
   const rate = new Window(options.perSecond, 1_000);
   const payments = new Map<string, Payment>();
   const keyOf = ({ headers }: Arrival): string => String(headers["idempotency-key"]);
-  const head = (arrival: Arrival): Record<string, string> => ({
-    "content-type": "application/json",
-    ...(arrival.method === "POST" && { "idempotency-key": keyOf(arrival) }),
-    "request-id": "req_1",
-    "stripe-version": String(arrival.headers["stripe-version"] ?? "2026-01-01"),
-  });
   const account = await openAccount({
     id: keyOf,
     accepts(_arrival, at) {
@@ -38,21 +32,27 @@ export async function openStripe(options: {
       if (room) rate.take(1);
       return room;
     },
-    refuse(response, arrival) {
+    head: (arrival) => ({
+      "content-type": "application/json",
+      ...(arrival.method === "POST" && { "idempotency-key": keyOf(arrival) }),
+      "request-id": "req_1",
+      "stripe-version": String(arrival.headers["stripe-version"] ?? "2026-01-01"),
+    }),
+    refuse(response, _arrival, head) {
       const { shouldRetry } = options;
       const message = "Request rate limit exceeded.";
       response
         .writeHead(429, {
-          ...head(arrival),
+          ...head,
           "stripe-rate-limited-reason": "global-rate",
           ...(shouldRetry && { "stripe-should-retry": shouldRetry }),
         })
         .end(JSON.stringify({ error: { type: "invalid_request_error", code: "rate_limit", message } }));
       return rate.endsAt - Date.now();
     },
-    serve(response, arrival) {
+    serve(response, arrival, head) {
       if (arrival.method === "GET") {
-        response.writeHead(200, head(arrival)).end(JSON.stringify({ object: "balance" }));
+        response.writeHead(200, head).end(JSON.stringify({ object: "balance" }));
         return;
       }
       const [key, body] = [keyOf(arrival), arrival.body ?? ""];
@@ -61,15 +61,13 @@ export async function openStripe(options: {
       if (known !== undefined && known.body !== body) {
         const message =
           "Keys for idempotent requests can only be used with the same parameters they were first used with.";
-        response.writeHead(400, head(arrival)).end(JSON.stringify({ error: { type: "idempotency_error", message } }));
+        response.writeHead(400, head).end(JSON.stringify({ error: { type: "idempotency_error", message } }));
         return;
       }
       const answer = JSON.stringify({ id: `pi_${amount}`, object: "payment_intent", amount, currency: "eur" });
       const payment = known ?? { body, answer };
       payments.set(key, payment);
-      response
-        .writeHead(200, { ...head(arrival), ...(known && { "idempotent-replayed": "true" }) })
-        .end(payment.answer);
+      response.writeHead(200, { ...head, ...(known && { "idempotent-replayed": "true" }) }).end(payment.answer);
     },
   });
   const amounts = (): number[] =>
