@@ -18,7 +18,7 @@ const SOMEBODY_ELSE = "somebody else";
 export class Window {
   readonly limit: number;
   readonly perMs: number;
-  /** Vendors that tell the end as an epoch time, or whole seconds, keep to it: the window ends on the next of these. */
+  /** The window ends at a multiple of this, where the vendor tells its end as an epoch second. */
   readonly grainMs: number;
   #used = 0;
   #endsAt = 0;
@@ -33,7 +33,7 @@ export class Window {
   has(at: number, cost: number): boolean {
     if (at >= this.#endsAt) {
       this.#used = 0;
-      this.#endsAt = Math.ceil((at + this.perMs) / this.grainMs) * this.grainMs;
+      this.#endsAt = Math.floor((at + this.perMs) / this.grainMs) * this.grainMs;
     }
     return this.#used + cost <= this.limit;
   }
