@@ -18,22 +18,19 @@ const SOMEBODY_ELSE = "somebody else";
 export class Window {
   readonly limit: number;
   readonly perMs: number;
-  /** The window ends at a multiple of this, where the vendor tells its end as an epoch second. */
-  readonly grainMs: number;
   #used = 0;
   #endsAt = 0;
 
-  constructor(limit: number, perMs: number, grainMs = 1) {
+  constructor(limit: number, perMs: number) {
     this.limit = limit;
     this.perMs = perMs;
-    this.grainMs = grainMs;
   }
 
   /** @param at ms since 1970. */
   has(at: number, cost: number): boolean {
     if (at >= this.#endsAt) {
       this.#used = 0;
-      this.#endsAt = Math.floor((at + this.perMs) / this.grainMs) * this.grainMs;
+      this.#endsAt = at + this.perMs;
     }
     return this.#used + cost <= this.limit;
   }

@@ -62,3 +62,10 @@ test.each([
   expect(await calls).toEqual(Array(COUNT).fill(200));
   expectOneRefusalEach(account);
 });
+
+test("Octokit is refused once a call at most when its limit is half of what was declared, with adaptive", async () => {
+  await using account = await openGitHub({ primary: 24, points: 1_000, status: 403 });
+  await using pair = throttled({ [account.host]: { ...limit, adaptive: true } });
+  expect(await readAll(pair.clients.map((client) => patient(account, client)))).toEqual(Array(COUNT).fill(200));
+  expectOneRefusalEach(account);
+});

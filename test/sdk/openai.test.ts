@@ -77,3 +77,10 @@ test("OpenAI's streams wait and are refused as other calls are", async () => {
   expect(await answers).toEqual(Array(COUNT).fill(ANSWER));
   expectOneRefusalEach(account);
 });
+
+test("OpenAI is refused once a call at most when its limit is half of what was declared, with adaptive", async () => {
+  await using account = await openOpenAI({ requests: 24, tokens: 4_000 });
+  await using pair = throttled({ [account.host]: { ...limit, adaptive: true } });
+  expect(await askAll(pair.clients.map((client) => connect(account, client)))).toEqual(Array(COUNT).fill(ANSWER));
+  expectOneRefusalEach(account);
+});

@@ -65,3 +65,12 @@ test("where Stripe does not ask for another attempt, its SDK makes none, and a s
   expectOneRefusalEach(account);
   expect(account.payments).toEqual(amounts);
 });
+
+test("Stripe is refused once a call at most when its limit is half of what was declared, with adaptive", async () => {
+  await using account = await openStripe({ perSecond: 12, shouldRetry: "true" });
+  await using pair = throttled({ [account.host]: { ...limit, adaptive: true } });
+  const stripes = pair.clients.map((client) => connect(account, client));
+  expect(await all(COUNT, stripes, pay)).toEqual(amounts);
+  expectOneRefusalEach(account);
+  expect(account.payments).toEqual(amounts);
+});

@@ -17,8 +17,10 @@ export function openGitHub(limits: {
   /** GitHub refuses with either. */
   readonly status: 403 | 429;
 }): Promise<Account> {
-  const primary = new Window(limits.primary, 2_000, 1_000);
+  const primary = new Window(limits.primary, 2_000);
   const secondary = new Window(limits.points, 2_000);
+  /** Told as an epoch second, when the window has ended. */
+  const reset = (): number => Math.ceil(primary.endsAt / 1_000);
   const secondaries = new WeakSet<Arrival>();
   return openAccount({
     id: ({ headers }) => String(headers["x-call"]),
@@ -36,13 +38,13 @@ export function openGitHub(limits: {
       "x-ratelimit-limit": `${primary.limit}`,
       "x-ratelimit-remaining": `${primary.remaining}`,
       "x-ratelimit-used": `${primary.limit - primary.remaining}`,
-      "x-ratelimit-reset": `${primary.endsAt / 1_000}`,
+      "x-ratelimit-reset": `${reset()}`,
       "x-ratelimit-resource": "core",
     }),
     refuse(response, arrival, head) {
       const isSecondary = secondaries.has(arrival);
       const wait = Math.ceil((secondary.endsAt - Date.now()) / 1_000);
-      const pauseMs = isSecondary ? wait * 1_000 : primary.endsAt - Date.now();
+      const pauseMs = isSecondary ? wait * 1_000 : reset() * 1_000 - Date.now();
       const message = isSecondary
         ? "You have exceeded a secondary rate limit"
         : "API rate limit exceeded for user ID 1";
