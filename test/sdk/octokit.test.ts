@@ -4,7 +4,7 @@ import { throttling } from "@octokit/plugin-throttling";
 import type { Client } from "spillway";
 import { expect, test, vi } from "vitest";
 import { until } from "../helpers/wait.js";
-import { type Account, all, expectOneRefusalEach, somebodyElse, throttled } from "./account.js";
+import { type Account, all, expectOneRefusalAtMost, expectOneRefusalEach, somebodyElse, throttled } from "./account.js";
 import { openGitHub } from "./servers/github.js";
 
 vi.setConfig({ testTimeout: 40_000 });
@@ -67,5 +67,6 @@ test("Octokit is refused once a call at most when its limit is half of what was 
   await using account = await openGitHub({ primary: 24, points: 1_000, status: 403 });
   await using pair = throttled({ [account.host]: { ...limit, adaptive: true } });
   expect(await readAll(pair.clients.map((client) => patient(account, client)))).toEqual(Array(COUNT).fill(200));
-  expectOneRefusalEach(account);
+  // Where the last call that had room was answered before the next one started, there is none.
+  expectOneRefusalAtMost(account);
 });

@@ -2,7 +2,7 @@ import OpenAI from "openai";
 import type { Client } from "spillway";
 import { expect, test, vi } from "vitest";
 import { until } from "../helpers/wait.js";
-import { type Account, all, expectOneRefusalEach, somebodyElse, throttled } from "./account.js";
+import { type Account, all, expectOneRefusalAtMost, expectOneRefusalEach, somebodyElse, throttled } from "./account.js";
 import { openOpenAI } from "./servers/openai.js";
 
 vi.setConfig({ testTimeout: 40_000 });
@@ -82,5 +82,6 @@ test("OpenAI is refused once a call at most when its limit is half of what was d
   await using account = await openOpenAI({ requests: 24, tokens: 4_000 });
   await using pair = throttled({ [account.host]: { ...limit, adaptive: true } });
   expect(await askAll(pair.clients.map((client) => connect(account, client)))).toEqual(Array(COUNT).fill(ANSWER));
-  expectOneRefusalEach(account);
+  // Where the last call that had room was answered before the next one started, there is none.
+  expectOneRefusalAtMost(account);
 });

@@ -1,5 +1,5 @@
 import type { Client } from "spillway";
-import Stripe from "stripe";
+import { Stripe } from "stripe";
 import { expect, test, vi } from "vitest";
 import { until } from "../helpers/wait.js";
 import { type Account, all, expectOneRefusalEach, somebodyElse, throttled } from "./account.js";
