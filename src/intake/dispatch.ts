@@ -4,6 +4,7 @@ import { InvalidCallError } from "../errors.js";
 import type { Wished } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
 import { watching } from "../send/exchange.js";
+import { withOneLength } from "./length.js";
 import { Pending } from "./pending.js";
 import { acquire, type Permit } from "./permit.js";
 import { termsOf } from "./terms.js";
@@ -35,7 +36,7 @@ export function dispatchNow(
   options: Options,
   handler: Handler,
 ): boolean {
-  const passing: Passing = { ...options, [PASS]: { context, used: false } };
+  const passing: Passing = { ...withOneLength(options), [PASS]: { context, used: false } };
   const started = (): void => permit.started();
   const answered: Permit["answered"] = (response) => permit.answered(response);
   const ended = (): void => permit.release();

@@ -1,6 +1,6 @@
-import { getGlobalDispatcher } from "undici";
 import { SpillwayError } from "../errors.js";
 import type { CallTerms, Wished } from "../queue/terms.js";
+import { getGlobalDispatcher } from "../send/undici.js";
 import { type Dispatch, dispatchInTurn, dispatchNow, type Door } from "./dispatch.js";
 import { acquire, type Permit } from "./permit.js";
 import { termsOf } from "./terms.js";

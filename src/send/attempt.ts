@@ -1,8 +1,9 @@
 import type { IncomingHttpHeaders } from "node:http";
-import { type Dispatcher, request } from "undici";
+import type { Dispatcher } from "undici";
 import type { Limit } from "../limits/options.js";
 import { decodeBody, type StoredRequest } from "../queue/call.js";
 import { onAbort } from "../redis/abort.js";
+import { request } from "./undici.js";
 
 export interface AttemptResponse {
   readonly status: number;

@@ -1,7 +1,7 @@
 import type { EventEmitter } from "node:events";
-import { util } from "undici";
 import { headersOf } from "./feedback/headers.js";
 import type { FeedbackResponse } from "./feedback/types.js";
+import { util } from "./undici.js";
 
 /** What one exchange tells while it goes on. */
 export interface ExchangeEvents {

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { type EventEmitter, setMaxListeners } from "node:events";
-import { Agent, type Dispatcher } from "undici";
+import type { Dispatcher } from "undici";
 import { lookAgain } from "../gate/line.js";
 import { checkInteger, checkKeys } from "../limits/check.js";
 import type { BucketRef, Limits } from "../limits/define.js";
@@ -16,6 +16,7 @@ import { sleep } from "../redis/sleep.js";
 import { deliver } from "./deliver.js";
 import { type Carrier, Drain } from "./drain.js";
 import { Sweep } from "./sweep.js";
+import { Agent } from "./undici.js";
 
 export interface WorkerOptions<L extends Limits = Limits> {
   /**

@@ -22,7 +22,11 @@ setGlobalDispatcher(agent);
 
 const said = { echoed: 0, gap: 0, depth: 0, aborted: "", unknown: ["", ""], full: 0, inFlight: -1 };
 const bodies = await Promise.all([
-  ...[1, 2, 3].map((n) => fetch(url, { method: "POST", body: `f${n}` }).then((response) => response.text())),
+  ...[1, 2, 3].map((n) =>
+    fetch(url, { method: "POST", body: `f${n}`, headers: { "Content-Length": "2" } }).then((response) =>
+      response.text(),
+    ),
+  ),
   ...[1, 2, 3].map((n) => request(url, { method: "POST", body: `r${n}` }).then(({ body }) => body.text())),
 ]);
 said.echoed = bodies.filter((body, i) => body === `${i < 3 ? "f" : "r"}${(i % 3) + 1}`).length;

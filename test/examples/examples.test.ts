@@ -92,9 +92,9 @@ describe("each example runs by itself, without Redis and network", () => {
   test("sdk", async () => {
     const { code, stdout } = await run("examples/sdk.mjs");
     expect([...stdout.matchAll(/GET (\S+) after/g)].map(([, path]) => path)).toEqual([
-      "/orders/1",
-      "/orders/2",
-      "/orders/3",
+      "/users/ada",
+      "/users/grace",
+      "/users/barbara",
     ]);
     expectSpaced(times(stdout), 200);
     expect(lines(stdout).at(-1)).toBe("any async function waits its turn");

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -19,11 +19,15 @@ function blocks(language: string): string[] {
 
 /** What a block may use without having declared it; one that imports anything stands on its own. */
 const PRELUDE = `
+import { Octokit } from "@octokit/core";
+import { WebClient } from "@slack/web-api";
+import OpenAI from "openai";
+import Stripe from "stripe";
 import { type Client, createClient, createWorker, defineLimits } from "spillway";
 declare const client: Client;
 declare const id: string;
-declare class Octokit { constructor(options: { request: { fetch: typeof fetch } }); }
-declare class OpenAI { constructor(options: { fetch: typeof fetch }); }
+declare const key: string;
+declare const token: string;
 declare const sdk: {
   charge(options: { amount: number; signal: AbortSignal | undefined }): Promise<string>;
   ask(question: string): Promise<{ usage: { total_tokens: number } }>;
@@ -52,6 +56,7 @@ describe("the README", () => {
       include: [folder],
     };
     writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+    symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
     writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(options));
     const compiler = join(root, "node_modules/typescript/bin/tsc");
     const outcome = await promisify(execFile)(process.execPath, [compiler, "-p", folder], { timeout: 60_000 }).then(

@@ -13,8 +13,9 @@ import { createServer } from "node:http";
 
 /**
  * @typedef {object} UpstreamOptions
- * @property {{ max: number, perMs: number }} [limit] At most `max` accepted arrivals in any window of `perMs`; the
- *   others get 429 and Retry-After. Refused ones do not count.
+ * @property {{ max: number, perMs: number, retryAfter?: number }} [limit] At most `max` accepted arrivals in any window
+ *   of `perMs`; the others get 429 and Retry-After (`retryAfter` seconds, else until there is room). Refused ones do not
+ *   count.
  * @property {number} [latencyMs] Time taken before the answer.
  * @property {boolean} [bodies] Keep request bodies as text; otherwise they are read and thrown away.
  */
@@ -46,10 +47,11 @@ export async function listen(options, now, handler) {
       arrival.refused = accepted.length >= limit.max;
       if (!arrival.refused) accepted.push(at);
     }
-    const retryAfterMs = arrival.refused && limit !== undefined ? (accepted[0] ?? at) + limit.perMs - at : 0;
+    const roomInMs = arrival.refused && limit !== undefined ? (accepted[0] ?? at) + limit.perMs - at : 0;
+    const retryAfter = limit?.retryAfter ?? Math.ceil(roomInMs / 1_000);
     const answer = () => {
       if (arrival.refused) {
-        response.writeHead(429, { "retry-after": `${Math.ceil(retryAfterMs / 1_000)}` }).end("too many");
+        response.writeHead(429, { "retry-after": `${retryAfter}` }).end("too many");
       } else if (handler === undefined) {
         response.end("ok");
       } else {

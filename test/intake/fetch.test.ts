@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { expect, expectTypeOf, onTestFinished, test, vi } from "vitest";
 import { Agent, getGlobalDispatcher, MockAgent, setGlobalDispatcher } from "undici";
 import type { Client } from "spillway";
+import { startChild } from "../helpers/child.js";
 import { freePort } from "../helpers/processes.js";
 import { type Arrival, startUpstream, type Upstream } from "../helpers/upstream.js";
 import { type Desk, openDesk } from "./desk.js";
@@ -36,6 +37,27 @@ async function setting(limit: object = {}): Promise<Setting> {
     },
   };
 }
+
+test("a Content-Length of one's own is sent once, through any dispatcher", async () => {
+  await using here = await setting();
+  const agent = new Agent();
+  onTestFinished(() => agent.close());
+  const init = { method: "POST", body: "abc", headers: { "Content-Length": "3" } };
+  // The types of Node's undici and of ours differ.
+  const through: object = { dispatcher: agent };
+  for (const more of [{}, through]) {
+    await (await here.client.fetch(here.upstream.url, { ...init, ...more })).text();
+    expect(here.last()).toMatchObject({ body: "abc", headers: { "content-length": "3" } });
+  }
+  // One that lies is refused, as fetch does.
+  const lie = { ...init, headers: { "Content-Length": "4" }, ...through };
+  await expect(here.client.fetch(here.upstream.url, lie)).rejects.toThrow("fetch failed");
+});
+
+test("importing the library changes nothing about fetch", async () => {
+  await using child = startChild("import.mjs");
+  expect(await child.next("echo")).toMatchObject({ echo: "abc" });
+});
 
 test("takes a string, a URL and a Request, with and without init", async () => {
   await using s = await setting();

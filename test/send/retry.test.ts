@@ -77,6 +77,37 @@ test("a POST is tried again only with an idempotency key", async () => {
   expect(await keyed.result()).toMatchObject({ status: 200, attempts: 2 });
 });
 
+test("after a pause the refused calls go first, in their order", async () => {
+  // Whatever comes before the first refusal is answered.
+  let answered = Infinity;
+  let refusals = 0;
+  const steps = [
+    async (response: ServerResponse): Promise<void> => {
+      const refused = answered === Infinity;
+      if (refused) refusals++;
+      await sleep(200);
+      answered = Math.min(answered, performance.now());
+      response.writeHead(refused ? 429 : 200, { "retry-after": "1" }).end();
+    },
+  ];
+  await using here = await setUp(steps, { rate: "40/s", lateness: "50ms", retry: { minBackoff: "500ms" } });
+  const { client, upstream } = here;
+  const tickets = [];
+  for (let i = 0; i < 15; i++) tickets.push(await client.enqueue(`${upstream.url}/${i}`));
+  const attempts = await Promise.all(tickets.map(async (ticket) => (await ticket.result()).attempts));
+  expect(refusals).toBeGreaterThan(1);
+  expect(attempts.filter((made) => made === 2).length).toBe(refusals);
+  const late = upstream.arrivals.filter(({ at }) => at > answered + 900);
+  const after = late.map(({ url }) => Number(url.slice(1)));
+  const again = after.filter((n) => n < refusals);
+  expect(again.toSorted((a, b) => a - b)).toEqual(Array.from({ length: refusals }, (_, i) => i));
+  // Jitter would swap about half of all pairs of them. On a busy machine, one connection may overtake another.
+  const swapped = again.flatMap((n, i) => again.slice(i + 1).filter((later) => later < n));
+  expect(swapped.length).toBeLessThanOrEqual(2);
+  // On a busy machine, a call or two that held slots when the pause came keep their places before them.
+  expect(after.slice(0, refusals + 3)).toEqual(expect.arrayContaining(again));
+});
+
 test("other statuses are answers", async () => {
   await using here = await setUp([answer(404)]);
   const { client, upstream } = here;
