@@ -1,4 +1,5 @@
-import { type Dispatcher, errors } from "undici";
+import type { Dispatcher } from "undici";
+import { errors } from "../send/undici.js";
 
 type Handler = Dispatcher.DispatchHandler;
 type Controller = Dispatcher.DispatchController;
