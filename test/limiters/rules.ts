@@ -23,6 +23,7 @@ function include(name: string): string {
 export type Op =
   | readonly ["earliest", number, number]
   | readonly ["take", number, number]
+  | readonly ["count", number, number]
   | readonly ["reserve", number, number]
   | readonly ["undo", number]
   | readonly ["refuse", number, number]
@@ -33,8 +34,8 @@ export type Op =
 /**
  * All operations of a history in one script, so that a property costs one round trip.
  *
- * earliest: { time } · take: counts if it fits: { 1 or 0, earliest, until } · reserve: counts at the earliest time, as a
- * gate does: { slot, until } · undo: takes back the nth newest reservation that stands: { slot, cost } ·
+ * earliest: { time } · take: counts if it fits: { 1 or 0, earliest, until } · count: { until } ·
+ * reserve: counts at the earliest time, as a gate does: { slot, until } · undo: takes back the nth newest reservation that stands: { slot, cost } ·
  * refuse: { until } · status: { remaining, reset } · rewind: as if the clock had been set back to a time, { newest } ·
  * size: { entries, bytes }
  */
@@ -50,6 +51,7 @@ function run.take(at, cost)
   if earliest > at then return { 0, earliest, 0 } end
   return { 1, earliest, X.count(key, rule, at, cost, math.huge) }
 end
+function run.count(at, cost) return { X.count(key, rule, at, cost, 0) } end
 function run.reserve(now, cost)
   local slot = X.earliest(key, rule, now, cost)
   if slot == math.huge then return { slot, 0 } end

@@ -62,8 +62,6 @@ do
 
   function SlidingWindow.count(key, rule, at, cost)
     local start, count, before = read(key, rule, at)
-    if at < start - rule.per then return start + 2 * rule.per end
-    if at < start then return write(key, rule, start, count, before + cost) end
     return write(key, rule, start, count + cost, before)
   end
   SlidingWindow.refuse = SlidingWindow.count
