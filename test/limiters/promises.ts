@@ -24,8 +24,8 @@ export interface Example {
   readonly bytes: number;
 }
 
-const limit = fc.integer({ min: 1, max: 9 });
-const per = fc.constantFrom(7, 100, 1000, 3600, 60_000);
+const limits = fc.integer({ min: 1, max: 9 });
+const periods = fc.constantFrom(7, 100, 1000, 3600, 60_000);
 
 /** Whether more than `most(duration)` was let in between any two calls, both included. */
 function tooMuch(taken: readonly Taken[], most: (duration: number) => number): string | undefined {
@@ -60,16 +60,18 @@ const calendar =
   };
 
 export const examples: Readonly<Record<ClassicRule["algorithm"], fc.Arbitrary<Example>>> = {
-  "leaky-bucket": fc.record({ limit, per, burst: fc.integer({ min: 1, max: 6 }) }).map(({ limit, per, burst }) => ({
-    options: { algorithm: "leaky-bucket", rate: { limit, per }, burst },
-    broken: (taken) => tooMuch(taken, (duration) => burst + Math.floor((limit * duration) / (per * MS))),
-    most: burst,
-    reach: Math.ceil((burst * per * MS) / limit),
-    entries: 0,
-    bytes: 44,
-  })),
+  "leaky-bucket": fc
+    .record({ limit: limits, per: periods, burst: fc.integer({ min: 1, max: 6 }) })
+    .map(({ limit, per, burst }) => ({
+      options: { algorithm: "leaky-bucket", rate: { limit, per }, burst },
+      broken: (taken) => tooMuch(taken, (duration) => burst + Math.floor((limit * duration) / (per * MS))),
+      most: burst,
+      reach: Math.ceil((burst * per * MS) / limit),
+      entries: 0,
+      bytes: 44,
+    })),
   "token-bucket": fc
-    .record({ max: fc.integer({ min: 1, max: 9 }), per, amount: fc.integer({ min: 1, max: 12 }) })
+    .record({ max: fc.integer({ min: 1, max: 9 }), per: periods, amount: fc.integer({ min: 1, max: 12 }) })
     .map(({ max, per, amount }) => ({
       options: { algorithm: "token-bucket", max, refillTime: per, refillAmount: amount },
       broken: (taken) =>
@@ -79,7 +81,7 @@ export const examples: Readonly<Record<ClassicRule["algorithm"], fc.Arbitrary<Ex
       entries: 0,
       bytes: 44,
     })),
-  "fixed-window": fc.record({ limit, per }).map(({ limit, per }) => ({
+  "fixed-window": fc.record({ limit: limits, per: periods }).map(({ limit, per }) => ({
     options: { algorithm: "fixed-window", limit, per },
     broken: calendar(limit, per * MS),
     most: limit,
@@ -87,7 +89,7 @@ export const examples: Readonly<Record<ClassicRule["algorithm"], fc.Arbitrary<Ex
     entries: 0,
     bytes: 33,
   })),
-  "sliding-log": fc.array(fc.record({ limit, per }), { minLength: 1, maxLength: 3 }).map((rules) => ({
+  "sliding-log": fc.array(fc.record({ limit: limits, per: periods }), { minLength: 1, maxLength: 3 }).map((rules) => ({
     options: { algorithm: "sliding-log", rules },
     broken: (taken) => rules.map(({ limit, per }) => window(limit, per * MS)(taken)).find((flaw) => flaw !== undefined),
     most: Math.min(...rules.map(({ limit }) => limit)),
@@ -96,7 +98,7 @@ export const examples: Readonly<Record<ClassicRule["algorithm"], fc.Arbitrary<Ex
     bytes: 0,
   })),
   "sliding-window-counter": fc
-    .record({ limit, per, buckets: fc.constantFrom(2, 3, 7, 60) })
+    .record({ limit: limits, per: periods, buckets: fc.constantFrom(2, 3, 7, 60) })
     .map(({ limit, per, buckets }) => ({
       options: { algorithm: "sliding-window-counter", limit, per, buckets },
       // A bucket may be a µs longer than the next one.
@@ -106,7 +108,7 @@ export const examples: Readonly<Record<ClassicRule["algorithm"], fc.Arbitrary<Ex
       entries: buckets,
       bytes: 0,
     })),
-  "sliding-window": fc.record({ limit, per }).map(({ limit, per }) => ({
+  "sliding-window": fc.record({ limit: limits, per: periods }).map(({ limit, per }) => ({
     options: { algorithm: "sliding-window", limit, per },
     broken: (taken) => calendar(limit, per * MS)(taken) ?? window(2 * limit, per * MS)(taken),
     most: limit,

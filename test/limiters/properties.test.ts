@@ -10,11 +10,11 @@ afterAll(quit);
 const MS = 1000;
 // Mostly moments, sometimes long: calls crowd, and now and then the state runs off.
 const elapsed = fc.oneof(fc.constant(0), fc.nat(3 * MS), fc.nat(400 * MS), fc.nat(90_000 * MS));
-const cost = fc.oneof(
+const costs = fc.oneof(
   { weight: 4, arbitrary: fc.constant(1) },
   { weight: 1, arbitrary: fc.integer({ min: 1, max: 9 }) },
 );
-const calls = fc.array(fc.tuple(elapsed, cost), { minLength: 1, maxLength: 40 });
+const calls = fc.array(fc.tuple(elapsed, costs), { minLength: 1, maxLength: 40 });
 const RUNS = { numRuns: 120 };
 
 type Check = (example: Example, calls: readonly (readonly [number, number])[]) => Promise<void>;
@@ -28,6 +28,8 @@ function timed(history: readonly (readonly [number, number])[]): Taken[] {
   let at = T0;
   return history.map(([pause, cost]) => ({ at: (at += pause), cost }));
 }
+
+const takesOf = (asked: readonly Taken[]): Op[] => asked.map(({ at, cost }) => ["take", at, cost]);
 
 const sorted = (taken: readonly Taken[]): Taken[] => taken.toSorted((a, b) => a.at - b.at);
 
@@ -55,10 +57,7 @@ describe.each(algorithms)("%s", (algorithm) => {
     forAll(algorithm, async (example, history) => {
       const model = modelOf(example.options);
       const asked = timed(history);
-      const replies = await runRule(
-        example.options,
-        asked.map(({ at, cost }): Op => ["take", at, cost]),
-      );
+      const replies = await runRule(example.options, takesOf(asked));
       for (const [i, { at, cost }] of asked.entries()) {
         const [allowed, earliest = 0] = replies[i] ?? [];
         expect(allowed === 1).toBe(model.fits(at, cost));
@@ -90,7 +89,7 @@ describe.each(algorithms)("%s", (algorithm) => {
       expect(earliest - end.at).toBeLessThanOrEqual(example.reach);
       const moments = [end.at, Math.floor((end.at + earliest) / 2), earliest - 1, earliest, earliest + 1];
       const again = await runRule(example.options, [
-        ...asked.map(({ at, cost }): Op => ["take", at, cost]),
+        ...takesOf(asked),
         ...moments.map((at): Op => ["earliest", Math.max(at, end.at), end.cost]),
         ["take", earliest, end.cost],
       ]);
@@ -102,29 +101,29 @@ describe.each(algorithms)("%s", (algorithm) => {
   test("what remains fits, one more does not, and after the reset all of it does", () =>
     forAll(algorithm, async (example, history) => {
       const asked = timed(history);
-      const at = asked.at(-1)?.at ?? T0;
-      const takes = asked.map(({ at, cost }): Op => ["take", at, cost]);
-      const status = await runRule(example.options, [...takes, ["status", at]]);
+      const now = asked.at(-1)?.at ?? T0;
+      const takes = takesOf(asked);
+      const status = await runRule(example.options, [...takes, ["status", now]]);
       const [remaining = -1, reset = 0] = status.at(-1) ?? [];
       const until = Math.max(...status.slice(0, -1).map(([, , goes]) => goes ?? 0));
       const [fits, more, all, gone] = (
         await runRule(example.options, [
           ...takes,
-          ["earliest", at, remaining],
-          ["earliest", at, remaining + 1],
+          ["earliest", now, remaining],
+          ["earliest", now, remaining + 1],
           ["status", reset],
-          ["status", Math.max(at, until)],
+          ["status", Math.max(now, until)],
         ])
       ).slice(-4);
-      if (remaining > 0) expect(fits?.[0]).toBe(at);
-      expect(more?.[0]).toBeGreaterThan(at);
+      if (remaining > 0) expect(fits?.[0]).toBe(now);
+      expect(more?.[0]).toBeGreaterThan(now);
       expect(all?.[0]).toBe(example.most);
       // The key may go as soon as it expires.
       expect(gone?.[0]).toBe(example.most);
     }));
 
   test("reserved slots keep the promise, whatever is given back", () => {
-    const step = fc.tuple(elapsed, cost, fc.option(fc.nat(3)));
+    const step = fc.tuple(elapsed, costs, fc.option(fc.nat(3)));
     const histories = fc.array(step, { minLength: 1, maxLength: 40 });
     return fc.assert(
       fc.asyncProperty(examples[algorithm], histories, async (example, history) => {
@@ -156,8 +155,8 @@ describe.each(algorithms)("%s", (algorithm) => {
         // Nothing may start earlier than if what was given back had never been reserved. A token bucket keeps all but the
         // newest, and the phase of its refills with it.
         const counted = algorithm === "token-bucket" ? kept : standing;
-        const earliest = async (history: readonly Op[]): Promise<number> =>
-          (await runRule(example.options, [...history, ["earliest", now, 1]])).at(-1)?.[0] ?? Number.NaN;
+        const earliest = async (done: readonly Op[]): Promise<number> =>
+          (await runRule(example.options, [...done, ["earliest", now, 1]])).at(-1)?.[0] ?? Number.NaN;
         const least = await earliest(counted.map(({ at, cost }): Op => ["count", at, cost]));
         expect(await earliest(ops)).toBeGreaterThanOrEqual(least);
       }),
@@ -169,7 +168,7 @@ describe.each(algorithms)("%s", (algorithm) => {
     forAll(algorithm, async (example, history) => {
       const asked = timed(history);
       const now = asked.at(-1)?.at ?? T0;
-      const takes = asked.map(({ at, cost }): Op => ["take", at, cost]);
+      const takes = takesOf(asked);
       const ops: Op[] = [...takes, ["reserve", now, example.most], ["undo", 0], ["earliest", now, example.most]];
       const [slot, , again] = (await runRule(example.options, ops)).slice(-3);
       expect(again?.[0]).toBe(slot?.[0]);
@@ -203,7 +202,7 @@ describe.each(algorithms)("%s", (algorithm) => {
       const asked = timed(history);
       const last = asked.at(-1)?.at ?? T0;
       const back = T0 - 3_600_000 * MS;
-      const takes = asked.map(({ at, cost }): Op => ["take", at, cost]);
+      const takes = takesOf(asked);
       const replies = await runRule(example.options, [
         ...takes,
         ["earliest", last, 1],
@@ -224,14 +223,11 @@ describe.each(algorithms)("%s", (algorithm) => {
 describe.each(exact)("%s", (algorithm) => {
   test("keeps its promise for calls in any order", () => {
     const span = fc.constantFrom(30, 3000, 200_000);
-    const histories = span.chain((ms) => fc.array(fc.tuple(fc.nat(ms * MS), cost), { minLength: 1, maxLength: 40 }));
+    const histories = span.chain((ms) => fc.array(fc.tuple(fc.nat(ms * MS), costs), { minLength: 1, maxLength: 40 }));
     return fc.assert(
       fc.asyncProperty(examples[algorithm], histories, async (example, history) => {
         const asked = history.map(([after, cost]) => ({ at: T0 + after, cost }));
-        const replies = await runRule(
-          example.options,
-          asked.map(({ at, cost }): Op => ["take", at, cost]),
-        );
+        const replies = await runRule(example.options, takesOf(asked));
         expect(example.broken(sorted(asked.filter((_call, i) => replies[i]?.[0] === 1)))).toBeUndefined();
       }),
       RUNS,

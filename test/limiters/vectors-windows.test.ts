@@ -70,7 +70,7 @@ describe("sliding-log", () => {
     limiterOf({ algorithm: "sliding-log", rules: rules.map(([limit, s]) => ({ limit, per: s * 1000 })) }, prefix);
 
   /** Drives `new`, `ping` and `block`, and compares the waits in ms. */
-  async function drive({ name, steps }: Sequence<unknown>, corrections: Corrections): Promise<void> {
+  async function expectWaits({ name, steps }: Sequence<unknown>, corrections: Corrections): Promise<void> {
     const prefix = uniquePrefix();
     const limiters = new Map<unknown, Limiter>();
     for (const [index, step] of steps.entries()) {
@@ -110,7 +110,7 @@ describe("sliding-log", () => {
     "rule-added-later-has-no-history": "rules change by migration; see the next test",
   };
   test.each(recorded("domaintools-multi-rule", unfit))("DomainTools: $name", (sequence) =>
-    drive(sequence, ofDomainTools),
+    expectWaits(sequence, ofDomainTools),
   );
 
   test("DomainTools: blocking-acquire-sleeps-rule-by-rule, but once", async () => {

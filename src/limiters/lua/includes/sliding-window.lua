@@ -2,7 +2,7 @@
 -- window still covers, rounded down (Cloudflare, 2017; Kong). Checked before it counts.
 --
 -- Rule     sliding-window:<limit>:<per>
--- Promise  never more than limit in one window of the calendar, and in any window of the length of one as far as the calls
+-- Promise  never more than limit in one window of the calendar, and about as many in any other as far as the calls
 --          of the last were spread evenly; at worst (all at its end) up to twice as many
 -- State    string "<start> <count> <count of the period before>"
 -- Memory   one string of at most 50 bytes
