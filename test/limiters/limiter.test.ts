@@ -84,6 +84,10 @@ describe.each(named)("%s", (_name, options) => {
     expect(life).toBeGreaterThan(0);
     expect(life).toBeLessThanOrEqual("rules" in options ? 3_600_000 : 120_000);
     expect(await limiter.peek("k")).toMatchObject({ remaining: 4 });
+    // A replay may be slower than what it replays.
+    await limiter.reset("k");
+    await limiter.take("k", { at });
+    expect(await redis.pttl(key)).toBeGreaterThan(3_600_000);
   });
 
   test("a time far ahead by mistake does not shut out those who come by the clock of Redis", async () => {
@@ -170,6 +174,21 @@ describe("a token bucket", () => {
     }
     expect(await limiter.peek("k", { at: at + 21_999 })).toMatchObject({ allowed: false, retryAfter: 1 });
     expect(await limiter.take("k", { at: at + 22_000, strict: true })).toMatchObject({ allowed: true, remaining: 1 });
+    await limiter.close();
+  });
+
+  test("that is strict puts off the refill when it gives the last token, and when it refuses with some left", async () => {
+    const rule = { algorithm: "token-bucket", max: 2, refillTime: "10s", refillAmount: 1 } as const;
+    const limiter = createLimiter(redisUrl(), { ...rule, prefix: uniquePrefix() });
+    const waits = [];
+    for (const last of [{ cost: 1 }, { cost: 2 }]) {
+      await limiter.reset("k");
+      await limiter.take("k", { at });
+      await limiter.take("k", { at: at + 5000, strict: true, ...last });
+      waits.push((await limiter.peek("k", { at: at + 5000, cost: 2 })).retryAfter);
+    }
+    // With no token two refills are missing, with one left only one.
+    expect(waits).toEqual([20_000, 10_000]);
     await limiter.close();
   });
 
