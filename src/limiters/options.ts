@@ -48,8 +48,8 @@ export type LimiterOptions = TokenBucketOptions | CountingLimiterOptions;
 export interface AtOptions {
   /**
    * The time of the call, as a Date or in ms since 1970 (to the µs; until 2220): for replaying history, or for a clock of
-   * the caller's own. Use either always or never for a key. A call that is older than the newest one of its key is judged
-   * with the newest; only logs and counters of a sliding window know its own time.
+   * the caller's own. Use it always or never for a key. Calls should come in the order of their times: one that is older
+   * than the newest of its key is judged as if it came with that one (by `sliding-log`: at its own time).
    *
    * @default the clock of Redis
    */

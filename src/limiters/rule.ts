@@ -66,7 +66,7 @@ export interface SlidingWindowCounterRule extends RateObject {
 
 /**
  * The count of this window of the calendar, and that of the last one weighted by the share of it that still counts. Never
- * more than `limit` in any window whose earlier calls were spread evenly; at worst twice as many.
+ * more than `limit` in a window of the calendar; in any other about `limit` where calls come evenly, at worst twice as many.
  */
 export interface SlidingWindowRule extends RateObject {
   readonly algorithm: "sliding-window";

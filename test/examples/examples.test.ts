@@ -113,11 +113,28 @@ describe("each example runs by itself, without Redis and network", () => {
     expect(code).toBe(0);
   });
 
+  test("limiters", async () => {
+    const { code, stdout } = await run("examples/limiters.mjs");
+    expect(lines(stdout)).toEqual([
+      "login 1: ok, 2 left",
+      "login 2: ok, 1 left",
+      "login 3: ok, 0 left",
+      "login 4: refused, again in 60 min",
+      "crawler: ignores robots.txt",
+      "2026-01-01T12:00:00.000Z true",
+      "2026-01-01T12:00:00.400Z true",
+      "2026-01-01T12:00:00.800Z false",
+      "2026-01-01T12:00:01.100Z true",
+    ]);
+    expect(code).toBe(0);
+  });
+
   test("there is a test for each", () => {
     const examples = readdirSync(join(root, "examples")).filter((name) => name.endsWith(".mjs"));
     expect(examples.filter((name) => name !== "local-api.mjs").map((name) => name.replace(".mjs", ""))).toEqual([
       "enqueue",
       "limit-changes",
+      "limiters",
       "per-host",
       "sdk",
       "worker",

@@ -51,7 +51,10 @@ describe("the README", () => {
         isolatedDeclarations: false,
         noUnusedLocals: false,
         typeRoots: [join(root, "node_modules/@types")],
-        paths: { spillway: [join(root, "dist/index.d.ts")] },
+        paths: {
+          spillway: [join(root, "dist/index.d.ts")],
+          "spillway/limiters": [join(root, "dist/limiters/index.d.ts")],
+        },
       },
       include: [folder],
     };

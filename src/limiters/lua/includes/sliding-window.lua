@@ -2,7 +2,7 @@
 -- window still covers, rounded down (Cloudflare, 2017; Kong). Checked before it counts.
 --
 -- Rule     sliding-window:<limit>:<per>
--- Promise  never more than limit in one window of the calendar, and in any window of the length of one as far as the calls
+-- Promise  never more than limit in one window of the calendar, and about as many in any other as far as the calls
 --          of the last were spread evenly; at worst (all at its end) up to twice as many
 -- State    string "<start> <count> <count of the period before>"
 -- Memory   one string of at most 50 bytes
@@ -62,8 +62,6 @@ do
 
   function SlidingWindow.count(key, rule, at, cost)
     local start, count, before = read(key, rule, at)
-    if at < start - rule.per then return start + 2 * rule.per end
-    if at < start then return write(key, rule, start, count, before + cost) end
     return write(key, rule, start, count + cost, before)
   end
   SlidingWindow.refuse = SlidingWindow.count
