@@ -3,7 +3,9 @@ import type { Dispatcher } from "undici";
 import { InvalidCallError } from "../errors.js";
 import type { Wished } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
-import { watching } from "../send/exchange.js";
+import { type ExchangeEvents, watching } from "../send/exchange.js";
+import type { FeedbackResponse } from "../send/feedback/read.js";
+import { Tap } from "../send/tap.js";
 import { withOneLength } from "./length.js";
 import { Pending } from "./pending.js";
 import { acquire, type Permit } from "./permit.js";
@@ -38,14 +40,32 @@ export function dispatchNow(
 ): boolean {
   const passing: Passing = { ...withOneLength(options), [PASS]: { context, used: false } };
   const started = (): void => permit.started();
-  const answered: Permit["answered"] = (response) => permit.answered(response);
   const ended = (): void => permit.release();
   try {
-    return watching({ started, answered, ended })(dispatch)(passing, handler);
+    return watching({ started, ...ears(permit), ended })(dispatch)(passing, handler);
   } catch (error) {
     permit.release();
     throw error;
   }
+}
+
+/** The body is listened to only where the limit has a reader of its own: it may know what the call has cost. */
+function ears(permit: Permit): Pick<ExchangeEvents, "answered" | "received" | "completed"> {
+  if (!permit.listens) return { answered: (response) => permit.answered(response) };
+  const tap = new Tap();
+  let head: FeedbackResponse | undefined;
+  const tell = async (response: FeedbackResponse): Promise<void> => {
+    const body = await tap.text(response);
+    if (body !== undefined) permit.ended({ ...response, body });
+  };
+  return {
+    answered: (response) => {
+      head = response;
+      permit.answered(response);
+    },
+    received: (chunk) => tap.hear(chunk),
+    completed: () => head && void tell(head),
+  };
 }
 
 /**

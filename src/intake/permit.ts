@@ -7,7 +7,7 @@ import { newId } from "../queue/ids.js";
 import type { Terms } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
 import type { FeedbackResponse } from "../send/feedback/read.js";
-import { heed } from "../send/heed.js";
+import { heed, heedCost } from "../send/heed.js";
 import { fly, type Grant } from "./flight.js";
 import { either, openInbox, type Wait, waitInQueue } from "./wait.js";
 
@@ -26,6 +26,10 @@ export interface Permit {
   started(): void;
   /** The server has answered: what it says holds for all processes. */
   answered(response: FeedbackResponse): void;
+  /** Whether the limit reads responses itself, and wants to see their bodies. */
+  readonly listens: boolean;
+  /** The response has come to its end, and this is its body: it may tell what the call has cost. */
+  ended(response: FeedbackResponse): void;
   /** What the call has cost in fact. */
   settle(cost: number): void;
   /** The flight is over: makes room where the limit has a `concurrency`. */
@@ -69,7 +73,9 @@ async function awaitTurn(context: Context, ref: BucketRef, terms: Terms, signal:
       void heed(context, ref, response, slot);
     };
     const settle = (cost: number): void => settleCost(context, ref, slot, cost);
-    return { counted: grant.counted, started, answered, settle, release };
+    const ended = (response: FeedbackResponse): void => heedCost(context, ref, response, slot);
+    const listens = ref.limit.feedback !== undefined;
+    return { counted: grant.counted, listens, started, answered, ended, settle, release };
   } catch (error) {
     land();
     throw error;

@@ -101,9 +101,7 @@ export function waitInQueue(
     const abort = (): void => abandon(signal.reason);
     const onTimeout = (): void => {
       const hint = attended ? undefined : UNATTENDED;
-      abandon(
-        new WaitExceededError({ limit: limit.name, maxWait: wait.maxWaitMs, ...(hint && { hint }) }),
-      );
+      abandon(new WaitExceededError({ limit: limit.name, maxWait: wait.maxWaitMs, ...(hint && { hint }) }));
     };
     const forget = context.keeper.permit(ref, id, () => {
       inbox.close();

@@ -137,7 +137,8 @@ export interface LimitOptions extends PolicyOptions {
   /**
    * Reads from a response what spillway does not: `(response) => ({ pauseFor, remaining, resetAfter, cost })`, in ms.
    * What it leaves out is read as without it. `response` has `status`, `headers.get(name)` and, of a durable call,
-   * the text of the `body`. What it throws becomes a `warning` event.
+   * the text of the `body`. For `fetch` it is called when the headers have come and, with the body (up to 1 MiB), when that has
+   * ended; then only `cost` is heard. What it throws becomes a `warning` event.
    *
    * @default Retry-After, the RateLimit fields, and the headers of some vendors (see the README)
    */

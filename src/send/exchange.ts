@@ -9,6 +9,10 @@ export interface ExchangeEvents {
   readonly started?: () => void;
   /** Status and headers of the response are here. */
   readonly answered?: (response: FeedbackResponse) => void;
+  /** A piece of the body, as it came. */
+  readonly received?: (chunk: unknown) => void;
+  /** The response has been received to its end. */
+  readonly completed?: () => void;
   /** The response has been received to its end, the exchange has failed, or the connection it was upgraded to is closed. */
   readonly ended?: () => void;
 }
@@ -57,6 +61,10 @@ function tellersOf(events: ExchangeEvents): ReadonlyMap<string | symbol, Tell> {
     // Before the response itself there may be informational ones.
     if (typeof status === "number" && status >= 200) events.answered?.({ status, headers: headersOf(headers()) });
   };
+  const completed = (): void => {
+    events.completed?.();
+    ended();
+  };
   const upgraded = (socket: unknown): void => {
     if (isOpen(socket)) socket.once("close", ended);
     else ended();
@@ -68,8 +76,10 @@ function tellersOf(events: ExchangeEvents): ReadonlyMap<string | symbol, Tell> {
     ["onResponseStart", (_, status, headers) => answered(status, () => (isHeaders(headers) ? headers : {}))],
     ["onUpgrade", (_status, _raw, socket) => upgraded(socket)],
     ["onRequestUpgrade", (_controller, _status, _headers, socket) => upgraded(socket)],
-    ["onComplete", ended],
-    ["onResponseEnd", ended],
+    ["onData", (chunk) => events.received?.(chunk)],
+    ["onResponseData", (_, chunk) => events.received?.(chunk)],
+    ["onComplete", completed],
+    ["onResponseEnd", completed],
     ["onError", ended],
     ["onResponseError", ended],
   ]);

@@ -57,6 +57,13 @@ export async function heed(
   return feedback;
 }
 
+/** What a body says that came when all else had been heeded already: only what the call has cost. */
+export function heedCost(context: Context, ref: BucketRef, response: FeedbackResponse, slot: Slot): void {
+  const { feedback, warnings } = readFeedback(response, ref.limit.feedback);
+  if (warnings.length > 0) context.report.odd(ref.limit.name, ref.bucket, warnings.join("; "));
+  if (feedback?.cost !== undefined) settleCost(context, ref, slot, feedback.cost);
+}
+
 function news(
   context: Context,
   bucket: string,
