@@ -49,22 +49,20 @@ export function dispatchNow(
   }
 }
 
-/** The body is listened to only where the limit has a reader of its own: it may know what the call has cost. */
+/** Hears the response as it goes to its caller, whose the body is. */
 function ears(permit: Permit): Pick<ExchangeEvents, "answered" | "received" | "completed"> {
-  if (!permit.listens) return { answered: (response) => permit.answered(response) };
-  const tap = new Tap();
-  let head: FeedbackResponse | undefined;
-  const tell = async (response: FeedbackResponse): Promise<void> => {
-    const body = await tap.text(response);
-    if (body !== undefined) permit.ended({ ...response, body });
+  let heard: { readonly head: FeedbackResponse; readonly tap: Tap } | undefined;
+  const tell = async ({ head, tap }: NonNullable<typeof heard>): Promise<void> => {
+    const body = await tap.text(head);
+    if (body !== undefined) permit.ended({ ...head, body });
   };
   return {
     answered: (response) => {
-      head = response;
       permit.answered(response);
+      if (permit.listens(response.status)) heard = { head: response, tap: new Tap() };
     },
-    received: (chunk) => tap.hear(chunk),
-    completed: () => head && void tell(head),
+    received: (chunk) => heard?.tap.hear(chunk),
+    completed: () => heard && void tell(heard),
   };
 }
 

@@ -7,7 +7,7 @@ import { newId } from "../queue/ids.js";
 import type { Terms } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
 import type { FeedbackResponse } from "../send/feedback/read.js";
-import { heed, heedCost } from "../send/heed.js";
+import { heed, heedBody, isBodyHeard } from "../send/heed.js";
 import { fly, type Grant } from "./flight.js";
 import { either, openInbox, type Wait, waitInQueue } from "./wait.js";
 
@@ -26,9 +26,9 @@ export interface Permit {
   started(): void;
   /** The server has answered: what it says holds for all processes. */
   answered(response: FeedbackResponse): void;
-  /** Whether the limit reads responses itself, and wants to see their bodies. */
-  readonly listens: boolean;
-  /** The response has come to its end, and this is its body: it may tell what the call has cost. */
+  /** Whether the body of a response with this status may say more. */
+  listens(status: number): boolean;
+  /** The response has come to its end, and this is its body. */
   ended(response: FeedbackResponse): void;
   /** What the call has cost in fact. */
   settle(cost: number): void;
@@ -73,8 +73,8 @@ async function awaitTurn(context: Context, ref: BucketRef, terms: Terms, signal:
       void heed(context, ref, response, slot);
     };
     const settle = (cost: number): void => settleCost(context, ref, slot, cost);
-    const ended = (response: FeedbackResponse): void => heedCost(context, ref, response, slot);
-    const listens = ref.limit.feedback !== undefined;
+    const ended = (response: FeedbackResponse): void => void heedBody(context, ref, response, slot);
+    const listens = (status: number): boolean => isBodyHeard(ref, status);
     return { counted: grant.counted, listens, started, answered, ended, settle, release };
   } catch (error) {
     land();

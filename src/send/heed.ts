@@ -26,17 +26,29 @@ export async function heed(
   response: FeedbackResponse,
   slot: Slot,
 ): Promise<Feedback | undefined> {
-  const { session, report } = context;
   const { limit, bucket } = ref;
   const { feedback, warnings } = readFeedback(response, limit.feedback);
-  if (warnings.length > 0) report.odd(limit.name, bucket, warnings.join("; "));
+  if (warnings.length > 0) context.report.odd(limit.name, bucket, warnings.join("; "));
   if (feedback === undefined) return undefined;
-  const { pauseFor = 0, refused, policies, cost, source } = feedback;
-  if (cost !== undefined) settleCost(context, ref, slot, cost);
+  if (feedback.cost !== undefined) settleCost(context, ref, slot, feedback.cost);
+  await apply(context, ref, response.status, feedback, slot);
+  return feedback;
+}
+
+/** Tells the gate, where there is something to tell. */
+async function apply(
+  context: Context,
+  ref: BucketRef,
+  status: number,
+  { pauseFor = 0, refused, policies, source }: Feedback,
+  slot: Slot,
+): Promise<void> {
+  const { session, report } = context;
+  const { limit, bucket } = ref;
   const windows = limit.learn ? news(context, bucket, policies) : undefined;
   const slower = limit.adaptive && refused === true;
-  if (pauseFor === 0 && refused !== true && windows === undefined) return feedback;
-  const reason = `status ${response.status}, ${source}`;
+  if (pauseFor === 0 && refused !== true && windows === undefined) return;
+  const reason = `status ${status}, ${source}`;
   const pause = pauseFor > 0 ? pauseFor * 1000 : "";
   try {
     const learned = windows === undefined ? ["", ""] : [windows.text, windows.holdMs * 1000];
@@ -54,14 +66,35 @@ export async function heed(
   } catch (error) {
     report.connection(error);
   }
-  return feedback;
 }
 
-/** What a body says that came when all else had been heeded already: only what the call has cost. */
-export function heedCost(context: Context, ref: BucketRef, response: FeedbackResponse, slot: Slot): void {
-  const { feedback, warnings } = readFeedback(response, ref.limit.feedback);
-  if (warnings.length > 0) context.report.odd(ref.limit.name, ref.bucket, warnings.join("; "));
-  if (feedback?.cost !== undefined) settleCost(context, ref, slot, feedback.cost);
+/** Responses whose bodies may say what their headers do not: that the call was refused (a secondary limit of GitHub). */
+const isTelling = (status: number): boolean => status >= 400;
+
+/** Whether the body of a response with this status is worth listening to. */
+export const isBodyHeard = ({ limit }: BucketRef, status: number): boolean =>
+  limit.feedback !== undefined || isTelling(status);
+
+/**
+ * What the body adds when status and headers have been heeded already: what the call has cost, by the limit's own reader,
+ * and a refusal that only the body tells. Never throws.
+ */
+export async function heedBody(
+  context: Context,
+  ref: BucketRef,
+  response: FeedbackResponse,
+  slot: Slot,
+): Promise<void> {
+  const { status } = response;
+  if (ref.limit.feedback !== undefined) {
+    const { feedback, warnings } = readFeedback(response, ref.limit.feedback);
+    if (warnings.length > 0) context.report.odd(ref.limit.name, ref.bucket, warnings.join("; "));
+    if (feedback?.cost !== undefined) settleCost(context, ref, slot, feedback.cost);
+  }
+  if (!isTelling(status)) return;
+  const { feedback } = readFeedback(response);
+  const known = readFeedback({ ...response, headers: response.headers, body: undefined }).feedback;
+  if (feedback?.refused === true && known?.refused !== true) await apply(context, ref, status, feedback, slot);
 }
 
 function news(

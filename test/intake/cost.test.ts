@@ -90,3 +90,17 @@ test("what a call of run has cost is said by itself", async () => {
     code: "ERR_INVALID_CALL",
   });
 });
+
+test("a refusal that only the body tells closes the gate, too", async () => {
+  const message = '{"message":"You have exceeded a secondary rate limit"}';
+  await using upstream = await startUpstream({
+    handler: (_request, response) => void response.writeHead(403, { "x-github-request-id": "1" }).end(message),
+  });
+  const limits = defineLimits({ [upstream.host]: { rate: "1000/s" } });
+  await using client = createClient({ redis: redisUrl(), prefix: uniquePrefix(), limits });
+  const response = await client.fetch(upstream.url);
+  expect(await response.text()).toBe(message);
+  const bucket = client.limit(upstream.host);
+  await until(async () => (await bucket.stats()).paused !== undefined);
+  expect((await bucket.usage(60)).throttled).toBe(1);
+});
