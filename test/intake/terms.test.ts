@@ -61,7 +61,14 @@ describe("priority", () => {
     await using upstream = await startUpstream({ bodies: true });
     await using desk = openDesk({ [upstream.host]: { rate: "100/s" } });
     const dispatcher = new Agent();
-    const init = { method: "POST", body: "b", headers: { "x-own": "1" }, priority: "high", cost: 3, maxWait: "1m" } as const;
+    const init = {
+      method: "POST",
+      body: "b",
+      headers: { "x-own": "1" },
+      priority: "high",
+      cost: 3,
+      maxWait: "1m",
+    } as const;
     const response = await desk.client.fetch(upstream.url, { ...init, dispatcher } as typeof init);
     expect(response.status).toBe(200);
     expect(upstream.arrivals).toMatchObject([{ method: "POST", body: "b", headers: { "x-own": "1" } }]);
@@ -135,7 +142,17 @@ describe("cost", () => {
   test("as a function sees the request, with a body that is text", async () => {
     await using upstream = await startUpstream();
     const seen: unknown[] = [];
-    const cost = ({ url, method, headers, body }: { url: URL; method: string; headers: Headers; body: string | undefined }): number => {
+    const cost = ({
+      url,
+      method,
+      headers,
+      body,
+    }: {
+      url: URL;
+      method: string;
+      headers: Headers;
+      body: string | undefined;
+    }): number => {
       seen.push([url.pathname, method, headers.get("x-own"), body]);
       return 2;
     };
@@ -178,11 +195,15 @@ describe("cost", () => {
     const limit = name();
     await using desk = openDesk({ [limit]: costs(10) });
     const { client } = desk;
-    const said = await client.run(limit, ({ settle }) => {
-      settle(9);
-      settle(1.5);
-      return "said";
-    }, { cost: 10 });
+    const said = await client.run(
+      limit,
+      ({ settle }) => {
+        settle(9);
+        settle(1.5);
+        return "said";
+      },
+      { cost: 10 },
+    );
     expect(said).toBe("said");
     // 2, rounded up.
     expect(await ending(client.run(limit, () => {}, { cost: 8, maxWait: "10s" }))).toHaveProperty("value");
@@ -302,21 +323,14 @@ describe("what cannot be meant", () => {
     expect(await depthOf(client, upstream.host)).toBe(0);
   });
 
-  test.each([
-    "",
-    5,
-    null,
-    "x".repeat(1001),
-    "half \ud83c a pair",
-    {},
-    { key: "" },
-    { key: "k", mode: "replace" },
-    [],
-  ])("a dedupe that is no key: %j", async (dedupe) => {
-    await using upstream = await startUpstream();
-    await using desk = openDesk({ [upstream.host]: { rate: "100/s" } });
-    const wrong = { dedupe } as object;
-    await expect(desk.client.enqueue(upstream.url, wrong)).rejects.toMatchObject({ code: "ERR_INVALID_CALL" });
-    expect(await depthOf(desk.client, upstream.host)).toBe(0);
-  });
+  test.each(["", 5, null, "x".repeat(1001), "half \ud83c a pair", {}, { key: "" }, { key: "k", mode: "replace" }, []])(
+    "a dedupe that is no key: %j",
+    async (dedupe) => {
+      await using upstream = await startUpstream();
+      await using desk = openDesk({ [upstream.host]: { rate: "100/s" } });
+      const wrong = { dedupe } as object;
+      await expect(desk.client.enqueue(upstream.url, wrong)).rejects.toMatchObject({ code: "ERR_INVALID_CALL" });
+      expect(await depthOf(desk.client, upstream.host)).toBe(0);
+    },
+  );
 });

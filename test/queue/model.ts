@@ -124,7 +124,9 @@ export class QueueModel {
     const lowest = Math.max(...fresh.map(({ rank }) => rank));
     let room = capacity - depth;
     const dropped: string[] = [];
-    const droppable = this.wait.filter(({ again, rank }) => !again && rank >= lowest).toSorted((a, b) => b.rank - a.rank);
+    const droppable = this.wait
+      .filter(({ again, rank }) => !again && rank >= lowest)
+      .toSorted((a, b) => b.rank - a.rank);
     if (overflow === "drop-oldest" && (mode === "fit" || fresh.length <= room + droppable.length)) {
       while (room < Math.min(fresh.length, capacity)) {
         const oldest = droppable.shift();
@@ -140,8 +142,8 @@ export class QueueModel {
     }
     check(reply.state === "ADDED", `added, got ${reply.state}`);
     if (reply.state !== "ADDED") return;
-    const withoutRoom = calls.indexOf(fresh[Math.max(0, room)] ?? ({} as ModelCall));
-    const count = withoutRoom === -1 ? calls.length : withoutRoom;
+    const leftOut = fresh[Math.max(0, room)];
+    const count = leftOut === undefined ? calls.length : calls.indexOf(leftOut);
     const known = joined.slice(0, count).flatMap((call) => call?.id ?? []);
     check(same(reply.knownAs, known), "those that join others");
     check(reply.count === count, `${count} added, got ${reply.count}`);
@@ -301,7 +303,8 @@ export class QueueModel {
       }
     }
     const bounded = this.wait.filter((call) => call.ownMaxWait !== undefined && isLate(call) && !call.started);
-    for (const call of bounded.toSorted((a, b) => a.deadline - b.deadline || (a.id < b.id ? -1 : 1))) drop(call, expired(call));
+    for (const call of bounded.toSorted((a, b) => a.deadline - b.deadline || (a.id < b.id ? -1 : 1)))
+      drop(call, expired(call));
     this.#promote(now);
     const stalled = [...this.active.values()].filter(({ locked }) => !locked).map(({ call }) => call);
     stalled.sort((a, b) => b.order - a.order);

@@ -237,7 +237,12 @@ class Replay {
     }
     await this.step({ op: "take", token: "A", most: 4 });
     await this.expectSame();
-    assert.equal(await bucket.redis.exists(...["wait", "active", "prioritized", "delayed", "dedupe"].map((key) => bucket.key(key))), 0);
+    assert.equal(
+      await bucket.redis.exists(
+        ...["wait", "active", "prioritized", "delayed", "dedupe"].map((key) => bucket.key(key)),
+      ),
+      0,
+    );
   }
 }
 

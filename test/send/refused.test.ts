@@ -98,7 +98,10 @@ test.each([
   const { client, upstream } = here;
   await client.limit(upstream.host).stats();
   const from = performance.now();
-  const [get, post] = await Promise.all([client.enqueue(upstream.url, init), client.enqueue(upstream.url, { ...POST, ...init })]);
+  const [get, post] = await Promise.all([
+    client.enqueue(upstream.url, init),
+    client.enqueue(upstream.url, { ...POST, ...init }),
+  ]);
   const [a, b] = await Promise.all([get, post].map((ticket) => ticket.result().catch((error: unknown) => error)));
   expect(performance.now() - from).toBeGreaterThan(690);
   expect(a).toMatchObject({ code: "ERR_UPSTREAM", status: 429 });
@@ -140,7 +143,11 @@ test("the budget of a bucket that has spent it: retries end, refusals do not", a
 });
 
 test("an outage is met with the retries that are saved up, and not with more", { timeout: 90_000 }, async () => {
-  await using here = await setUp([503], { rate: "1000/s", capacity: 500, retry: { attempts: 10, minBackoff: "1ms", maxBackoff: "5ms", budget: 0.1 } });
+  await using here = await setUp([503], {
+    rate: "1000/s",
+    capacity: 500,
+    retry: { attempts: 10, minBackoff: "1ms", maxBackoff: "5ms", budget: 0.1 },
+  });
   const { client, upstream } = here;
   const from = performance.now();
   const { tickets } = await client.enqueueMany(Array.from({ length: 200 }, () => ({ url: upstream.url })));
@@ -152,7 +159,11 @@ test("an outage is met with the retries that are saved up, and not with more", {
 });
 
 test("a worker that closes hands on which attempts counted", async () => {
-  await using here = await setUp([503, [429, { "retry-after": "2" }], 503], { retry: { attempts: 2, minBackoff: "10ms" } }, false);
+  await using here = await setUp(
+    [503, [429, { "retry-after": "2" }], 503],
+    { retry: { attempts: 2, minBackoff: "10ms" } },
+    false,
+  );
   const { client, upstream, prefix, limits } = here;
   const first = createWorker({ redis: redisUrl(), prefix, limits });
   const ticket = await client.enqueue(upstream.url);
