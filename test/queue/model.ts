@@ -183,7 +183,7 @@ export class QueueModel {
       // What waits for a second time may have been sent: waiting is not what ends it.
       const isLate = now > head.deadline && !head.again;
       if (isLate || (head.kind === "permit" && !isAlive)) {
-        const why = isLate ? expired(head) : "gone";
+        const why = isLate ? "expired" : "gone";
         this.#leave(head.id, why);
         dropped.push(`${why} ${head.id}`);
         continue;
@@ -299,12 +299,12 @@ export class QueueModel {
         if (head === undefined) break;
         const isAlive = this.#alive.has(head.client) && (this.#leases.get(head.client) ?? 0) > now;
         if (!isLate(head) && (head.kind !== "permit" || isAlive)) break;
-        drop(head, isLate(head) ? expired(head) : "gone");
+        drop(head, isLate(head) ? "expired" : "gone");
       }
     }
     const bounded = this.wait.filter((call) => call.ownMaxWait !== undefined && isLate(call) && !call.started);
     for (const call of bounded.toSorted((a, b) => a.deadline - b.deadline || (a.id < b.id ? -1 : 1)))
-      drop(call, expired(call));
+      drop(call, "expired");
     this.#promote(now);
     const stalled = [...this.active.values()].filter(({ locked }) => !locked).map(({ call }) => call);
     stalled.sort((a, b) => b.order - a.order);
@@ -329,8 +329,6 @@ export class QueueModel {
     return retried.length;
   }
 }
-
-const expired = ({ ownMaxWait }: ModelCall): string => (ownMaxWait === undefined ? "expired" : `expired ${ownMaxWait}`);
 
 function check(holds: boolean, what: string): void {
   if (!holds) throw new Error(`Expected: ${what}`);

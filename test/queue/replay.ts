@@ -226,12 +226,11 @@ class Replay {
       }
     }
     assert.deepEqual([...model.ended.keys()].toSorted(), [...model.accepted].toSorted());
-    for (const { id, kind } of this.#ever) {
+    for (const { id, kind, ownMaxWait } of this.#ever) {
       const how = model.ended.get(id);
-      const [reason = "", maxWait] = how?.split(" ") ?? [];
-      const stored = kind === "permit" ? undefined : STORED[reason];
+      const stored = kind === "permit" ? undefined : STORED[how ?? ""];
       const result = await bucket.result(id);
-      const own = maxWait === undefined ? {} : { maxWait: Number(maxWait) };
+      const own = how === "expired" && ownMaxWait !== undefined ? { maxWait: ownMaxWait } : {};
       if (stored !== undefined) assert.deepEqual(result, { ...JSON.parse(stored), ...own });
       else assert.equal(result === undefined, kind === "permit" || how === undefined);
     }
