@@ -46,7 +46,7 @@ describe("a call that is put aside", () => {
     await bucket.recover(LATER);
     await bucket.control(LATER, "resume");
     for (const key of ["gate", "a", "delayed", "meta"]) {
-      expect(await bucket.redis.pttl(bucket.key(key)), key).toBe(-1);
+      expect([key, await bucket.redis.pttl(bucket.key(key))]).toEqual([key, -1]);
     }
     expect(await bucket.again()).toBe(1);
   });

@@ -151,8 +151,9 @@ class Replay {
       const id = `id${String(this.#ever.length + i).padStart(4, "0")}`;
       const { key, refuse, ownMaxWait } = of;
       const deadline = now + (ownMaxWait === undefined ? (maxWait ?? Infinity) : ownMaxWait * MS);
-      const fresh = { order: 0, again: false, taken: false, started: false };
-      return { id, kind, client, rank: RANKS[of.priority], key, refuse, ownMaxWait, deadline, ...fresh };
+      const rank = RANKS[of.priority];
+      const [order, again, taken, started] = [0, false, false, false];
+      return { id, kind, client, rank, key, refuse, ownMaxWait, deadline, order, again, taken, started };
     });
     this.#ever.push(...calls);
     const ids = calls.map(({ id }) => id);
