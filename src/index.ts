@@ -1,5 +1,5 @@
 export * from "./errors.js";
-export type { Client, ClientOptions, RunContext, RunOptions } from "./intake/client.js";
+export type { Client, ClientOptions, ReportedResponse, RunContext, RunOptions } from "./intake/client.js";
 export { createClient } from "./intake/client.js";
 export type { CallInput, EnqueuedMany, EnqueueManyOptions } from "./intake/enqueue.js";
 export type { FetchTerms, ThrottledFetch } from "./intake/fetch.js";

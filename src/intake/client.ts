@@ -49,12 +49,18 @@ export interface RunOptions extends CallTerms {
   readonly producer?: string;
 }
 
+/** What the server of a function that {@link Client.run} calls has answered: a `Response`, or as much of one. */
+export interface ReportedResponse extends Omit<FeedbackResponse, "body"> {
+  /** Text is given to the `feedback` of the limit; anything else, such as the stream of a `Response`, is left alone. */
+  readonly body?: unknown;
+}
+
 /** What a function that {@link Client.run} calls may use. */
 export interface RunContext {
   /** That of the options. */
   readonly signal: AbortSignal | undefined;
   /** Tells what the server has answered (a `Response`, or `{ status, headers: { get } }`), so that its limits are heard. */
-  report(response: FeedbackResponse): void;
+  report(response: ReportedResponse): void;
   /** Tells what the call has cost in fact: a number from 0 on. */
   settle(cost: number): void;
 }
@@ -147,9 +153,11 @@ export class OpenClient<L extends Limits> implements Client<L> {
     const ref = this.context.session.limits.resolve(limit, key);
     const terms = termsOfRun(ref.limit, wished);
     const permit = await acquire(this.context, ref, { terms, signal, closing: this.closing });
+    const report = ({ status, headers, body, now }: ReportedResponse): void =>
+      permit.answered({ status, headers, now, body: typeof body === "string" ? body : undefined });
     const settle = (actual: number): void => permit.settle(checkActualCost(actual));
     try {
-      return await call({ signal, report: (response) => permit.answered(response), settle });
+      return await call({ signal, report, settle });
     } finally {
       permit.release();
     }

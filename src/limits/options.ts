@@ -51,7 +51,8 @@ export interface PolicyOptions {
   readonly capacity?: number;
   /**
    * What happens to a call that finds the bucket full: `"reject"` fails it with `ERR_QUEUE_FULL`; `"drop-oldest"`
-   * accepts it and fails the call that waited longest with `ERR_QUEUE_FULL`.
+   * accepts it and fails the call that waited longest with `ERR_QUEUE_FULL`: one of the lowest priority, and none of a
+   * higher priority than the call that comes. Where there is no such call, that one is refused.
    *
    * @default "reject"
    */

@@ -60,8 +60,8 @@ export interface RedeliverOptions {
    */
   readonly attempts?: number;
   /**
-   * The wait before it first comes back; each further one is twice as long, up to a day, and up to a tenth longer by chance.
-   * A duration from 1 s on.
+   * The wait before it first comes back; each further one is twice as long, up to a day (or this wait, if that is longer),
+   * and up to a tenth longer by chance. A duration from 1 s on. Workers look every third of their `lockDuration`.
    *
    * @default "5m"
    */

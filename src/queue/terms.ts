@@ -6,7 +6,8 @@ import { MAX_COST } from "../limits/rate.js";
 export interface CallTerms {
   /**
    * Before or behind the other calls of its bucket that wait: first in, first out within each priority. High ones that never
-   * cease keep the others waiting.
+   * cease keep the others waiting. What comes back to the queue, because its worker closed or died or for redelivery, does
+   * so with normal priority.
    *
    * @default "normal"
    */
@@ -18,7 +19,8 @@ export interface CallTerms {
    */
   readonly cost?: number;
   /**
-   * How long it may wait for its slot before it fails with `ERR_WAIT_EXCEEDED`; nothing of this is spent on the request.
+   * How long it may wait for its slot before it fails with `ERR_WAIT_EXCEEDED`; nothing of this is spent on the request. A
+   * durable call fails when a worker notices: those look every third of their `lockDuration`.
    *
    * @default the `maxWait` of the limit
    */

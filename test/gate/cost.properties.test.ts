@@ -44,7 +44,10 @@ test("any history of costs: the slots of a reference model", { timeout: 60_000 }
   await fc.assert(fc.asyncProperty(policies, histories, check), { numRuns: 250 });
 });
 
-async function check({ rate, burst, rules, lateness }: Options, history: readonly (readonly [number, Step])[]): Promise<void> {
+async function check(
+  { rate, burst, rules, lateness }: Options,
+  history: readonly (readonly [number, Step])[],
+): Promise<void> {
   const bucket = await bucketOf({ rate, burst, rules, lateness: lateness === 0 ? 0 : `${lateness}ms` });
   const policy: ModelPolicy = {
     limit: rate.limit,

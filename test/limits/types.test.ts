@@ -8,6 +8,7 @@ import type { LimitName, Limits } from "../../dist/limits/define.js";
 import type { Duration } from "../../dist/limits/duration.js";
 import type { HeadersSource, Limit, LimitOptions, LimitRequest } from "../../dist/limits/options.js";
 import type { Rate } from "../../dist/limits/rate.js";
+import type { CallInit, CallTerms, Client, RunContext, RunOptions } from "spillway";
 
 const limits = defineLimits({
   "api.github.com": { rate: "10/s", capacity: 500, concurrency: 8 },
@@ -44,6 +45,8 @@ describe("durations and rates", () => {
     expectTypeOf<"10">().not.toExtend<Rate>();
     expectTypeOf<"10/sec">().not.toExtend<Rate>();
     expectTypeOf<10>().not.toExtend<Rate>();
+    expectTypeOf<{ limit: 5; per: "10s"; counts: "cost" }>().toExtend<Rate>();
+    expectTypeOf<{ limit: 5; per: "10s"; counts: "tokens" }>().not.toExtend<Rate>();
     expectTypeOf<{ limit: 5 }>().not.toExtend<Rate>();
     expectTypeOf<{ limit: 5; per: "10x" }>().not.toExtend<Rate>();
   });
@@ -71,6 +74,20 @@ describe("options", () => {
     expect(() => defineLimits({ "a.com": { rate: "1/s", retry: true } })).toThrow(invalid);
     // @ts-expect-error a misspelt option of retry
     expect(() => defineLimits({ "a.com": { rate: "1/s", retry: { retries: 3 } } })).toThrow(invalid);
+    // @ts-expect-error only calls or cost are counted
+    expect(() => defineLimits({ "a.com": { rate: { limit: 5, per: "1m", counts: "tokens" } } })).toThrow(invalid);
+    // @ts-expect-error a wrong type
+    expect(() => defineLimits({ "a.com": { rate: "1/s", cost: "5" } })).toThrow(invalid);
+    // @ts-expect-error true says nothing
+    expect(() => defineLimits({ "a.com": { rate: "1/s", redeliver: true } })).toThrow(invalid);
+    // @ts-expect-error a misspelt option of redeliver
+    expect(() => defineLimits({ "a.com": { rate: "1/s", redeliver: { backof: "1m" } } })).toThrow(invalid);
+    // @ts-expect-error a wrong unit
+    expect(() => defineLimits({ "a.com": { rate: "1/s", redeliver: { maxAge: "2 days" } } })).toThrow(invalid);
+    // @ts-expect-error a wrong type
+    expect(() => defineLimits({ "a.com": { rate: "1/s", retry: { budget: "20%" } } })).toThrow(invalid);
+    // @ts-expect-error a wrong type
+    expect(() => defineLimits({ "a.com": { rate: "1/s", idempotency: "key" } })).toThrow(invalid);
     // @ts-expect-error headers that are no function would have to be stored
     expect(() => defineLimits({ "a.com": { rate: "1/s", headers: { authorization: "x" } } })).toThrow(invalid);
     // @ts-expect-error a key must be text
@@ -92,9 +109,54 @@ describe("options", () => {
         },
       },
     });
+    defineLimits({
+      "a.com": {
+        rate: { limit: 1000, per: "1m", counts: "cost" },
+        cost: ({ url, method, headers, body }) => {
+          expectTypeOf(url).toEqualTypeOf<URL>();
+          expectTypeOf(method).toEqualTypeOf<string>();
+          expectTypeOf(headers).toEqualTypeOf<Headers>();
+          expectTypeOf(body).toEqualTypeOf<string | undefined>();
+          return 5;
+        },
+      },
+    });
+    // @ts-expect-error a cost is a number
+    defineLimits({ "a.com": { rate: "1/s", cost: () => "5" } });
     expectTypeOf<Headers | Record<string, string> | [string, string][]>().toExtend<HeadersSource>();
     expectTypeOf<NonNullable<LimitOptions["retry"]>>().toExtend<false | object>();
     expectTypeOf(limits.get("billing")).toEqualTypeOf<Limit | undefined>();
+  });
+});
+
+describe("what one call may say", () => {
+  type Fetch = NonNullable<Parameters<Client["fetch"]>[1]>;
+  type Run = RunOptions;
+
+  it("is the same for fetch, run and enqueue", () => {
+    expectTypeOf<{ priority: "high"; cost: 5; maxWait: "2s" }>().toExtend<CallTerms>();
+    expectTypeOf<{ priority: "high"; cost: 5; maxWait: "2s" }>().toExtend<Fetch>();
+    expectTypeOf<{ priority: "low"; cost: 5; maxWait: 2000; key: "tenant" }>().toExtend<Run>();
+    expectTypeOf<{ priority: "low"; maxWait: "2s"; dedupe: "key" }>().toExtend<CallInit>();
+    expectTypeOf<{ dedupe: { key: "k"; mode: "refuse" } }>().toExtend<CallInit>();
+    expectTypeOf<{ priority: "urgent" }>().not.toExtend<CallInit>();
+    expectTypeOf<{ maxWait: "2 parsecs" }>().not.toExtend<CallInit>();
+    expectTypeOf<{ cost: "5" }>().not.toExtend<Run>();
+    expectTypeOf<{ dedupe: { key: "k"; mode: "replace" } }>().not.toExtend<CallInit>();
+    expectTypeOf<{ dedupe: { mode: "refuse" } }>().not.toExtend<CallInit>();
+  });
+
+  it("leaves fetch as it was: its init, and its own word for the usual priority", () => {
+    expectTypeOf<Client["fetch"]>().toExtend<typeof globalThis.fetch>();
+    expectTypeOf<RequestInit>().toExtend<Fetch>();
+    expectTypeOf<{ priority: "auto" }>().toExtend<Fetch>();
+    expectTypeOf<{ priority: "auto" }>().not.toExtend<Run>();
+  });
+
+  it("run's function gets what it may use", () => {
+    expectTypeOf<RunContext["settle"]>().toEqualTypeOf<(cost: number) => void>();
+    expectTypeOf<Response>().toExtend<Parameters<RunContext["report"]>[0]>();
+    expectTypeOf<RunContext["signal"]>().toEqualTypeOf<AbortSignal | undefined>();
   });
 });
 

@@ -115,25 +115,30 @@ describe("the key is free again", () => {
     expect(await ask(bucket, "third", refuse("k"))).toEqual({ state: "DUPLICATE", of: "second" });
   });
 
-  test.each(["requeue", "recover", "redeliver"] as const)("a call that has come back (%s) does not hold it", async (how) => {
-    const bucket = await withHolder();
-    await bucket.take({ now: T0 });
-    if (how === "requeue") await bucket.requeue(LATER, "first");
-    else if (how === "redeliver") await bucket.redeliver(LATER, "first", 1000);
-    else {
-      await bucket.unlock("first");
-      await bucket.recover(LATER);
-    }
-    expect(await ask(bucket, "second", refuse("k"))).toMatchObject({ state: "ADDED", known: [] });
-    expect(await ask(bucket, "third")).toMatchObject({ knownAs: ["second"] });
-    // When it goes, or ends, the second still holds the key.
-    const now = LATER + 10 * S;
-    await bucket.recover(now);
-    expect((await bucket.take({ now, most: 1 })).calls).toMatchObject([{ id: how === "redeliver" ? "second" : "first" }]);
-    expect(await ask(bucket, "third", refuse("k"), now)).toMatchObject(
-      how === "redeliver" ? { state: "ADDED", known: [] } : { state: "DUPLICATE", of: "second" },
-    );
-  });
+  test.each(["requeue", "recover", "redeliver"] as const)(
+    "a call that has come back (%s) does not hold it",
+    async (how) => {
+      const bucket = await withHolder();
+      await bucket.take({ now: T0 });
+      if (how === "requeue") await bucket.requeue(LATER, "first");
+      else if (how === "redeliver") await bucket.redeliver(LATER, "first", 1000);
+      else {
+        await bucket.unlock("first");
+        await bucket.recover(LATER);
+      }
+      expect(await ask(bucket, "second", refuse("k"))).toMatchObject({ state: "ADDED", known: [] });
+      expect(await ask(bucket, "third")).toMatchObject({ knownAs: ["second"] });
+      // When it goes, or ends, the second still holds the key.
+      const now = LATER + 10 * S;
+      await bucket.recover(now);
+      expect((await bucket.take({ now, most: 1 })).calls).toMatchObject([
+        { id: how === "redeliver" ? "second" : "first" },
+      ]);
+      expect(await ask(bucket, "third", refuse("k"), now)).toMatchObject(
+        how === "redeliver" ? { state: "ADDED", known: [] } : { state: "DUPLICATE", of: "second" },
+      );
+    },
+  );
 
   test.each([
     ["cancelled", (bucket: Bucket) => bucket.cancel(LATER, "first")],
@@ -157,9 +162,12 @@ describe("the key is free again", () => {
     expect(await ask(bucket, "second", refuse("k"), now)).toMatchObject({ state: "ADDED", known: [] });
   });
 
-  test("when its job was removed by other hands", async () => {
+  test.each([
+    ["removed", (bucket: Bucket) => bucket.redis.del(bucket.key("first"))],
+    ["taken", (bucket: Bucket) => bucket.redis.hset(bucket.key("first"), "processedOn", "1")],
+  ] as const)("when its job was %s by other hands", async (_how, change) => {
     const bucket = await withHolder();
-    await bucket.redis.del(bucket.key("first"));
+    await change(bucket);
     expect(await ask(bucket, "second", refuse("k"))).toMatchObject({ state: "ADDED", known: [] });
   });
 

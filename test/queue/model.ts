@@ -4,6 +4,13 @@ export interface ModelCall {
   readonly id: string;
   readonly kind: "permit" | "request";
   readonly client: string;
+  /** 1 high, 2 normal, 3 low: what comes back is normal. */
+  rank: number;
+  /** Under which only one call may wait, and what one does that finds another. */
+  readonly key: string | undefined;
+  readonly refuse: boolean;
+  /** A bound of its own, in ms. */
+  readonly ownMaxWait: number | undefined;
   deadline: number;
   /** Its place in the order of admission. */
   order: number;
@@ -11,6 +18,8 @@ export interface ModelCall {
   again: boolean;
   /** It is in the hands of a worker, or was. */
   taken: boolean;
+  /** It was taken since it came, or was retried by hand: it does not hold its key any more. */
+  started: boolean;
 }
 
 export interface ModelOptions {
@@ -20,12 +29,16 @@ export interface ModelOptions {
 }
 
 const LEASE = 15_000_000;
+const NORMAL = 2;
 
 /** The bounded queue as DESIGN says it, in memory. When slots come is the gate's affair: those are taken as given. */
 export class QueueModel {
   readonly options: ModelOptions;
   /** The next one first. */
   wait: ModelCall[] = [];
+  /** To be redelivered, the next one first. */
+  aside: { readonly call: ModelCall; readonly due: number }[] = [];
+  readonly #keys = new Map<string, ModelCall>();
   readonly active = new Map<string, { readonly call: ModelCall; readonly token: string; locked: boolean }>();
   readonly failed: { readonly call: ModelCall; readonly at: number }[] = [];
   /** How each call ended. */
@@ -48,7 +61,38 @@ export class QueueModel {
   }
 
   get again(): number {
-    return this.wait.filter(({ again }) => again).length;
+    return this.wait.filter(({ again }) => again).length + this.aside.length;
+  }
+
+  /** At the end of its rank. */
+  #append(call: ModelCall): void {
+    const behind = this.wait.findIndex(({ rank }) => rank > call.rank);
+    this.wait.splice(behind === -1 ? this.wait.length : behind, 0, call);
+  }
+
+  #holderOf(key: string | undefined): ModelCall | undefined {
+    const call = key === undefined ? undefined : this.#keys.get(key);
+    return call !== undefined && !call.started && this.wait.includes(call) ? call : undefined;
+  }
+
+  /** Which call each of them joins; "refused" when one may not. */
+  #joined(calls: readonly ModelCall[]): (ModelCall | undefined)[] | "refused" {
+    const held = new Map<string, ModelCall>();
+    const joined: (ModelCall | undefined)[] = [];
+    for (const call of calls) {
+      const holder = held.get(call.key ?? "") ?? this.#holderOf(call.key);
+      if (holder !== undefined && call.refuse) return "refused";
+      if (holder === undefined && call.key !== undefined) held.set(call.key, call);
+      joined.push(holder);
+    }
+    return joined;
+  }
+
+  /** Those that are due stand at the end of the normal ones. */
+  #promote(now: number): void {
+    const due = this.aside.filter((one) => one.due <= Math.floor(now / 1000));
+    this.aside = this.aside.filter((one) => !due.includes(one));
+    for (const { call } of due) this.#append(call);
   }
 
   #free(now: number): number {
@@ -71,25 +115,37 @@ export class QueueModel {
       this.ended.set(first.id, "granted");
       return;
     }
+    const joined = this.#joined(calls);
+    if (joined === "refused") {
+      check(reply.state === "DUPLICATE", `a duplicate, got ${reply.state}`);
+      return;
+    }
+    const fresh = calls.filter((_call, i) => joined[i] === undefined);
+    const lowest = Math.max(...fresh.map(({ rank }) => rank));
     let room = capacity - depth;
     const dropped: string[] = [];
-    const droppable = this.wait.filter(({ again }) => !again);
-    if (overflow === "drop-oldest" && (mode === "fit" || calls.length <= room + droppable.length)) {
-      while (room < Math.min(calls.length, capacity)) {
+    const droppable = this.wait
+      .filter(({ again, rank }) => !again && rank >= lowest)
+      .toSorted((a, b) => b.rank - a.rank);
+    if (overflow === "drop-oldest" && (mode === "fit" || fresh.length <= room + droppable.length)) {
+      while (room < Math.min(fresh.length, capacity)) {
         const oldest = droppable.shift();
         if (oldest === undefined) break;
         dropped.push(oldest.id);
         room++;
       }
     }
-    if (calls.length > room && (mode === "all" || room <= 0)) {
+    if (fresh.length > room && (mode === "all" || (room <= 0 && joined[0] === undefined))) {
       check(reply.state === "FULL", `full, got ${reply.state}`);
       check(reply.state === "FULL" && reply.depth === depth, "the depth when full");
       return;
     }
     check(reply.state === "ADDED", `added, got ${reply.state}`);
     if (reply.state !== "ADDED") return;
-    const count = Math.min(calls.length, room);
+    const leftOut = fresh[Math.max(0, room)];
+    const count = leftOut === undefined ? calls.length : calls.indexOf(leftOut);
+    const known = joined.slice(0, count).flatMap((call) => call?.id ?? []);
+    check(same(reply.knownAs, known), "those that join others");
     check(reply.count === count, `${count} added, got ${reply.count}`);
     check(
       same(
@@ -99,10 +155,12 @@ export class QueueModel {
       "the oldest dropped",
     );
     for (const id of dropped) this.#leave(id, "full");
-    for (const call of calls.slice(0, count)) {
+    for (const [i, call] of calls.slice(0, count).entries()) {
+      if (joined[i] !== undefined) continue;
       this.accepted.add(call.id);
       call.order = ++this.#admitted;
-      this.wait.push(call);
+      this.#append(call);
+      if (call.key !== undefined) this.#keys.set(call.key, call);
       if (call.kind === "permit") this.#leases.set(call.client, now + LEASE);
     }
     check(reply.depth === this.depth(now), "the depth after adding");
@@ -110,6 +168,7 @@ export class QueueModel {
 
   #leave(id: string, how: string): void {
     this.wait = this.wait.filter((call) => call.id !== id);
+    this.aside = this.aside.filter(({ call }) => call.id !== id);
     this.ended.set(id, how);
   }
 
@@ -131,10 +190,14 @@ export class QueueModel {
       }
       if (taken.length >= free || taken.length >= reply.calls.length) break;
       this.wait.shift();
+      // BullMQ looks with each call that it hands out.
+      if (head.kind === "request") this.#promote(now);
       const slot = reply.calls[taken.length]?.slot ?? Number.NaN;
       if (!head.again) this.#slots.set(head.id, slot);
       head.again = false;
       head.taken = true;
+      head.started = true;
+      head.rank = NORMAL;
       taken.push(head.id);
       if (this.options.concurrency !== undefined) this.inflight.set(head.id, now + LEASE);
       if (head.kind === "permit") this.ended.set(head.id, "granted");
@@ -169,15 +232,33 @@ export class QueueModel {
     return "OK";
   }
 
+  /** A call whose attempts have all failed; whoever holds it, and while nobody else does, whoever had it. */
+  redeliver(now: number, id: string, token: string, delayMs: number): "OK" | "LOST" {
+    const held = this.active.get(id);
+    const call = held?.call ?? this.wait.find((one) => one.id === id);
+    if (call === undefined || (held?.locked === true && held.token !== token)) return "LOST";
+    this.active.delete(id);
+    this.wait = this.wait.filter((one) => one !== call);
+    this.#slots.delete(id);
+    this.inflight.delete(id);
+    call.again = true;
+    this.aside.push({ call, due: Math.floor(now / 1000) + delayMs });
+    this.aside.sort((a, b) => a.due - b.due);
+    return "OK";
+  }
+
   cancel(id: string): "CANCELLED" | "TAKEN" | "UNKNOWN" {
     if (this.active.has(id)) return "TAKEN";
-    if (!this.wait.some((call) => call.id === id)) return "UNKNOWN";
+    const waits = [...this.wait, ...this.aside.map(({ call }) => call)];
+    if (!waits.some((call) => call.id === id)) return "UNKNOWN";
     this.#leave(id, "cancelled");
     return "CANCELLED";
   }
 
   clear(): string[] {
-    const ids = this.wait.map(({ id }) => id);
+    const ranked = this.wait.filter(({ rank }) => rank !== NORMAL);
+    const others = this.wait.filter(({ rank }) => rank === NORMAL);
+    const ids = [...ranked, ...others, ...this.aside.map(({ call }) => call)].map(({ id }) => id);
     for (const id of ids) this.#leave(id, "cleared");
     return ids;
   }
@@ -188,7 +269,7 @@ export class QueueModel {
     call.again = (this.#slots.get(call.id) ?? 0) <= now;
     this.#slots.delete(call.id);
     // Those that were admitted before it, and came back before it, stay ahead.
-    const behind = this.wait.findIndex(({ order }) => order > call.order);
+    const behind = this.wait.findIndex(({ rank, order }) => rank > NORMAL || (rank === NORMAL && order > call.order));
     this.wait.splice(behind === -1 ? this.wait.length : behind, 0, call);
   }
 
@@ -207,16 +288,24 @@ export class QueueModel {
   /** @returns ids put back and ids dropped. */
   recover(now: number): { recovered: string[]; dropped: string[] } {
     const dropped: string[] = [];
-    for (;;) {
-      const [head] = this.wait;
-      if (head === undefined) break;
-      const isAlive = this.#alive.has(head.client) && (this.#leases.get(head.client) ?? 0) > now;
-      const isLate = head.deadline < now && !head.again;
-      if (!isLate && (head.kind !== "permit" || isAlive)) break;
-      const why = isLate ? "expired" : "gone";
-      dropped.push(`${why} ${head.id}`);
-      this.#leave(head.id, why);
+    const drop = (call: ModelCall, why: string): void => {
+      dropped.push(`${why} ${call.id}`);
+      this.#leave(call.id, why);
+    };
+    const isLate = (call: ModelCall): boolean => call.deadline < now && !call.again;
+    for (const of of [1, NORMAL, 3]) {
+      for (;;) {
+        const head = this.wait.find(({ rank }) => rank === of);
+        if (head === undefined) break;
+        const isAlive = this.#alive.has(head.client) && (this.#leases.get(head.client) ?? 0) > now;
+        if (!isLate(head) && (head.kind !== "permit" || isAlive)) break;
+        drop(head, isLate(head) ? "expired" : "gone");
+      }
     }
+    const bounded = this.wait.filter((call) => call.ownMaxWait !== undefined && isLate(call) && !call.started);
+    for (const call of bounded.toSorted((a, b) => a.deadline - b.deadline || (a.id < b.id ? -1 : 1)))
+      drop(call, "expired");
+    this.#promote(now);
     const stalled = [...this.active.values()].filter(({ locked }) => !locked).map(({ call }) => call);
     stalled.sort((a, b) => b.order - a.order);
     for (const call of stalled) this.#comeBack(now, call);
@@ -230,9 +319,12 @@ export class QueueModel {
     for (const { call } of retried) {
       this.ended.delete(call.id);
       call.again = false;
+      call.started = false;
       call.deadline = Infinity;
+      call.rank = NORMAL;
       call.order = ++this.#admitted;
-      this.wait.push(call);
+      if (call.key !== undefined && this.#holderOf(call.key) === undefined) this.#keys.set(call.key, call);
+      this.#append(call);
     }
     return retried.length;
   }

@@ -46,7 +46,7 @@ describe("a call that is put aside", () => {
     await bucket.recover(LATER);
     await bucket.control(LATER, "resume");
     for (const key of ["gate", "a", "delayed", "meta"]) {
-      expect(await bucket.redis.pttl(bucket.key(key)), key).toBe(-1);
+      expect([key, await bucket.redis.pttl(bucket.key(key))]).toEqual([key, -1]);
     }
     expect(await bucket.again()).toBe(1);
   });
@@ -186,13 +186,22 @@ describe("when it is due", () => {
     expect((await bucket.recover(DUE + 2 * S)).recovered).toEqual(["a"]);
     const { calls } = await bucket.take({ now: DUE + 2 * S });
     expect([calls[0]?.job.get("rd"), calls[0]?.job.get("stc")]).toEqual(["2", "1"]);
+    // That worker was heard of: it is no longer said of the call that it may have been sent by somebody who died.
+    await bucket.redeliver(DUE + 2 * S, "a", 1000, { attempts: 7, round: 3 });
+    await bucket.recover(DUE + 3 * S);
+    const [last] = (await bucket.take({ now: DUE + 3 * S })).calls;
+    expect([last?.job.get("rd"), last?.job.get("stc")]).toEqual(["3", undefined]);
     await bucket.finish(DUE + 3 * S, "a", { end: "failed" });
     expect(await bucket.stats(DUE + 3 * S)).toMatchObject({ depth: 0, waiting: 0, active: 0, redelivering: 0 });
     expect(await bucket.again()).toBe(0);
     // By hand, it has all its attempts and redeliveries again.
     await bucket.retryFailed(DUE + 3 * S);
     const [again] = (await bucket.take({ now: DUE + 3 * S })).calls;
-    expect([again?.job.get("rd"), again?.job.get("am"), again?.job.get("stc")]).toEqual([undefined, undefined, undefined]);
+    expect([again?.job.get("rd"), again?.job.get("am"), again?.job.get("stc")]).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ]);
   });
 });
 
@@ -213,18 +222,21 @@ describe("whose call it is", () => {
     expect(await bucket.again()).toBe(1);
   });
 
-  test.each(["active", "back in the queue"])("a lock that ran out loses nothing while nobody has taken it: %s", async (where) => {
-    const bucket = await bucketOf(OPEN);
-    await bucket.admit({ now: T0, ids: ["a"] });
-    await bucket.take({ now: T0 });
-    await bucket.unlock("a");
-    if (where !== "active") expect((await bucket.recover(LATER)).recovered).toEqual(["a"]);
-    expect(await bucket.redeliver(LATER, "a", 1000)).toBe("OK");
-    expect(await bucket.stats(LATER)).toMatchObject({ depth: 0, waiting: 0, active: 0, redelivering: 1 });
-    expect(await bucket.again()).toBe(1);
-    await bucket.recover(LATER + S);
-    expect(await bucket.waiting()).toEqual(["a"]);
-  });
+  test.each(["active", "back in the queue"])(
+    "a lock that ran out loses nothing while nobody has taken it: %s",
+    async (where) => {
+      const bucket = await bucketOf(OPEN);
+      await bucket.admit({ now: T0, ids: ["a"] });
+      await bucket.take({ now: T0 });
+      await bucket.unlock("a");
+      if (where !== "active") expect((await bucket.recover(LATER)).recovered).toEqual(["a"]);
+      expect(await bucket.redeliver(LATER, "a", 1000)).toBe("OK");
+      expect(await bucket.stats(LATER)).toMatchObject({ depth: 0, waiting: 0, active: 0, redelivering: 1 });
+      expect(await bucket.again()).toBe(1);
+      await bucket.recover(LATER + S);
+      expect(await bucket.waiting()).toEqual(["a"]);
+    },
+  );
 
   test("a call that is gone is lost", async () => {
     const bucket = await bucketOf(OPEN);

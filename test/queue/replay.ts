@@ -9,6 +9,15 @@ export const options = fc.record({
   concurrency: fc.option(fc.integer({ min: 1, max: 4 }), { nil: undefined }),
 });
 
+const priority = fc.constantFrom("normal" as const, "normal" as const, "high" as const, "low" as const);
+const RANKS = { high: 1, normal: 2, low: 3 } as const;
+const said = fc.record({
+  priority,
+  key: fc.constantFrom(undefined, undefined, "k", "l"),
+  refuse: fc.boolean(),
+  /** In ms. */
+  ownMaxWait: fc.constantFrom(undefined, undefined, 100, 5000),
+});
 const admitRequests = fc.record({
   op: fc.constant("admit" as const),
   kind: fc.constant("request" as const),
@@ -16,6 +25,7 @@ const admitRequests = fc.record({
   mode: fc.constantFrom("all" as const, "fit" as const),
   client: fc.constant("" as const),
   maxWait: fc.constantFrom(undefined, 100 * MS, 5 * S),
+  said: fc.array(said, { minLength: 4, maxLength: 4 }),
 });
 const admitPermit = fc.record({
   op: fc.constant("admit" as const),
@@ -24,6 +34,14 @@ const admitPermit = fc.record({
   mode: fc.constant("all" as const),
   client: fc.constantFrom("alive" as const, "dead" as const),
   maxWait: fc.constantFrom(100 * MS, 5 * S),
+  said: fc.tuple(
+    fc.record({
+      priority,
+      key: fc.constant(undefined),
+      refuse: fc.constant(false),
+      ownMaxWait: fc.constant(undefined),
+    }),
+  ),
 });
 const token = fc.constantFrom("A", "B");
 const which = fc.nat(5);
@@ -36,6 +54,15 @@ const steps = fc.oneof(
     arbitrary: fc.record({ op: fc.constant("take" as const), token, most: fc.integer({ min: 0, max: 4 }) }),
   },
   { weight: 3, arbitrary: fc.record({ op: fc.constant("finish" as const), which, end, stale: fc.boolean() }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      op: fc.constant("redeliver" as const),
+      which,
+      stale: fc.boolean(),
+      delay: fc.constantFrom(1, 500, 30_000),
+    }),
+  },
   { weight: 2, arbitrary: fc.record({ op: fc.constant("stall" as const), which }) },
   { weight: 2, arbitrary: fc.record({ op: fc.constant("recover" as const) }) },
   { weight: 2, arbitrary: fc.record({ op: fc.constant("requeue" as const), which }) },
@@ -100,6 +127,11 @@ class Replay {
       if (call !== undefined) assert.equal(await bucket.cancel(now, call.id), model.cancel(call.id));
     } else if (step.op === "finish") {
       await this.#finish(step);
+    } else if (step.op === "redeliver") {
+      const { call, by } = this.#taken(step);
+      if (call === undefined) return;
+      const expected = model.redeliver(now, call.id, by, step.delay);
+      assert.equal(await bucket.redeliver(now, call.id, step.delay, { token: by }), expected);
     } else {
       const [id, held] = [...model.active].at(step.which % Math.max(1, model.active.size)) ?? [];
       if (id === undefined || held === undefined) return;
@@ -115,24 +147,41 @@ class Replay {
   async #admit(step: StepOf<typeof admitRequests> | StepOf<typeof admitPermit>): Promise<void> {
     const { bucket, model, now } = this;
     const { kind, client, mode, maxWait } = step;
-    const calls = Array.from({ length: step.count }, (_, i): ModelCall => {
+    const calls = step.said.slice(0, step.count).map((of, i): ModelCall => {
       const id = `id${String(this.#ever.length + i).padStart(4, "0")}`;
-      return { id, kind, client, deadline: now + (maxWait ?? Infinity), order: 0, again: false, taken: false };
+      const { key, refuse, ownMaxWait } = of;
+      const deadline = now + (ownMaxWait === undefined ? (maxWait ?? Infinity) : ownMaxWait * MS);
+      const rank = RANKS[of.priority];
+      const [order, again, taken, started] = [0, false, false, false];
+      return { id, kind, client, rank, key, refuse, ownMaxWait, deadline, order, again, taken, started };
     });
     this.#ever.push(...calls);
     const ids = calls.map(({ id }) => id);
     const waits = maxWait === undefined ? {} : { maxWait };
-    model.admit(now, calls, mode, await bucket.admit({ now, ids, kind, mode, client, ...waits }));
+    const terms = step.said.map(({ key, refuse, ownMaxWait, ...rest }) => ({
+      ...rest,
+      maxWaitMs: ownMaxWait,
+      dedupe: key === undefined ? undefined : { key, mode: refuse ? ("refuse" as const) : ("join" as const) },
+    }));
+    model.admit(now, calls, mode, await bucket.admit({ now, ids, kind, mode, client, terms, ...waits }));
   }
 
-  /** By its holder, or by a worker that had it once (or by nobody who ever had it: that one has no call). */
-  async #finish({ which: at, end: how, stale }: Extract<Step, { op: "finish" }>): Promise<void> {
-    const { bucket, model, now } = this;
+  /** A call in the hands of its holder, or of a worker that had it once. */
+  #taken({ which: at, stale }: { readonly which: number; readonly stale: boolean }): {
+    readonly call: ModelCall | undefined;
+    readonly by: string;
+  } {
     const candidates = this.#ever.filter(({ kind, taken }) => kind === "request" && taken);
     const call = candidates.at(-1 - (at % Math.max(1, candidates.length)));
+    return { call, by: stale ? "stale" : (this.model.active.get(call?.id ?? "")?.token ?? "stale") };
+  }
+
+  async #finish(step: Extract<Step, { op: "finish" }>): Promise<void> {
+    const { bucket, model, now } = this;
+    const { end: how } = step;
+    const { call, by } = this.#taken(step);
     if (call === undefined) return;
     const before = await bucket.result(call.id);
-    const by = stale ? "stale" : (model.active.get(call.id)?.token ?? "stale");
     const expected = model.finish(now, call.id, by, how);
     const actual = await bucket.finish(now, call.id, { token: by, end: how });
     assert.equal(actual === "LOST" ? "LOST" : "OK", expected);
@@ -142,15 +191,20 @@ class Replay {
 
   async expectSame(): Promise<void> {
     const { bucket, model, now } = this;
-    const [depth, waiting, again, active] = await Promise.all([
+    const [depth, waiting, aside, again, active] = await Promise.all([
       bucket.depth(now),
       bucket.waiting(),
+      bucket.aside(),
       bucket.again(),
       bucket.redis.lrange(bucket.key("active"), 0, -1),
     ]);
     assert.deepEqual(
       waiting,
       model.wait.map(({ id }) => id),
+    );
+    assert.deepEqual(
+      aside,
+      model.aside.map(({ call }) => call.id),
     );
     assert.equal(depth, model.depth(now));
     assert.ok(depth <= model.options.capacity);
@@ -161,8 +215,10 @@ class Replay {
   /** Everything that was accepted ends, once, and what was not leaves nothing behind. */
   async drain(): Promise<void> {
     const { bucket, model } = this;
-    for (let round = 0; round < 60 && model.wait.length + model.active.size > 0; round++) {
+    const left = (): number => model.wait.length + model.active.size + model.aside.length;
+    for (let round = 0; round < 60 && left() > 0; round++) {
       this.now += 20 * S;
+      await this.step({ op: "recover" });
       await this.step({ op: "take", token: "A", most: 4 });
       for (const id of model.active.keys()) {
         const by = model.active.get(id)?.token ?? "";
@@ -171,16 +227,22 @@ class Replay {
       }
     }
     assert.deepEqual([...model.ended.keys()].toSorted(), [...model.accepted].toSorted());
-    for (const { id, kind } of this.#ever) {
+    for (const { id, kind, ownMaxWait } of this.#ever) {
       const how = model.ended.get(id);
-      const stored = kind === "permit" || how === undefined ? undefined : STORED[how];
+      const stored = kind === "permit" ? undefined : STORED[how ?? ""];
       const result = await bucket.result(id);
-      if (stored !== undefined) assert.deepEqual(result, JSON.parse(stored));
+      const own = how === "expired" && ownMaxWait !== undefined ? { maxWait: ownMaxWait } : {};
+      if (stored !== undefined) assert.deepEqual(result, { ...JSON.parse(stored), ...own });
       else assert.equal(result === undefined, kind === "permit" || how === undefined);
     }
     await this.step({ op: "take", token: "A", most: 4 });
     await this.expectSame();
-    assert.equal(await bucket.redis.exists(bucket.key("wait"), bucket.key("active")), 0);
+    assert.equal(
+      await bucket.redis.exists(
+        ...["wait", "active", "prioritized", "delayed", "dedupe"].map((key) => bucket.key(key)),
+      ),
+      0,
+    );
   }
 }
 

@@ -8,7 +8,7 @@
 -- ARGV[3]  ms for which the result of an expired durable call is kept
 -- ARGV[4]  what to store as the result of a durable call that waited too long
 -- Reply    { 'OK', now, { ids put back… }, { dropped… }, waiting, active or to be redelivered } or { 'UNDECLARED' }
---          dropped: { why ('gone', 'expired' or 'expired <ms>'), id, client, waiting processes… }
+--          dropped: { why ('gone' or 'expired'), id, client, waiting processes… }
 -- O(active + dropped + redelivered), and O(waiting) for each dropped call that had a bound of its own
 --- @include "gate"
 --- @include "wake"

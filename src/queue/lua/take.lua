@@ -18,7 +18,7 @@
 --          state: 'more' (ask again) · 'wait' · 'empty' · 'full' (concurrency)
 --          call: { id, slot, cost, 'permit', client }
 --             or { id, slot, cost, 'request', BullMQ's job hash as a flat list }
---          dropped: { why ('gone', 'expired' or 'expired <ms>'), id, client, waiting processes… }
+--          dropped: { why ('gone' or 'expired'), id, client, waiting processes… }
 -- O(rules · log log-size) per call
 --- @include "gate"
 --- @include "wake"

@@ -91,7 +91,7 @@ local function discard(id, kind, client, outcome, keepMs)
 end
 
 -- As `discard`, for a call that has waited too long; with the reason before it. Where the call has a bound of its own, its
--- outcome names that one, and so does the reason: 'expired <ms>'.
+-- outcome names that one.
 local function expire(id, kind, client, outcome, keepMs)
   local own = kind ~= 'permit' and call('HGET', base .. id, 'm')
   if own then
@@ -99,5 +99,5 @@ local function expire(id, kind, client, outcome, keepMs)
     changed.maxWait = tonumber(own)
     outcome = cjson.encode(changed)
   end
-  return { own and 'expired ' .. own or 'expired', unpack(discard(id, kind, client, outcome, keepMs)) }
+  return { 'expired', unpack(discard(id, kind, client, outcome, keepMs)) }
 end

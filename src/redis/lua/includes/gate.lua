@@ -145,12 +145,13 @@ local function recall(g)
   if g.last <= near then return end
   local ids = call('ZRANGEBYSCORE', base .. 'later', '(' .. micros(near), '+inf', 'WITHSCORES')
   for i = 1, #ids, 2 do
-    local id, slot = string.match(ids[i], '^(.*)@(%d+)$')
+    -- Not the slot in the name: that may be of a clock that has been set back since.
+    local id, slot = string.match(ids[i], '^(.*)@'), tonumber(ids[i + 1])
     call('ZREM', base .. 'log', ids[i])
     call('ZREM', base .. 'later', ids[i])
     call('ZADD', base .. 'recalled', ids[i + 1], ids[i])
-    local less = changeCost(g, tonumber(slot), id, 0)
-    uncountClassic(g, tonumber(slot), less and -less or 1)
+    local less = changeCost(g, slot, id, 0)
+    uncountClassic(g, slot, less and -less or 1)
   end
   g.tat, g.last, g.part, g.newest, g.undo = near + (g.tat - g.last), near, 0, '', ''
   g.dirty = true
