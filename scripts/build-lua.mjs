@@ -42,7 +42,9 @@ function load(file, seen = new Set()) {
     const name = /^ "([^"]+)"[ \t]*$/.exec(rest)?.[1];
     if (name === undefined) return fail(`${file}: expected --- @${what} "name", got ${line.trim()}`);
     if (what === "include") return load(findInclude(name, file), seen);
-    return `local function ${name}(KEYS, ARGV)\n${load(findScript(name, file), new Set(seen))}\nend`;
+    // It is in a function already.
+    const body = load(findScript(name, file), new Set(seen)).replaceAll(/^--- @body\n/gm, "");
+    return `local function ${name}(KEYS, ARGV)\n${body}\nend`;
   });
 }
 

@@ -134,6 +134,7 @@ function toArrival(record: Readonly<Record<string, unknown>>, seconds: boolean):
     method: text("method"),
     limit: text("limit"),
     key: text("key"),
+    producer: text("producer"),
     body: text("body"),
     headers: record["headers"] === undefined || record["headers"] === "" ? undefined : record["headers"],
     priority: text("priority"),

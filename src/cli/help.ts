@@ -97,8 +97,8 @@ Usage
   (others are ignored; only "at" is needed where there is one limit):
     at        when it came: milliseconds (or seconds: --seconds) since 1970 or from 0 on, or a time
               in ISO 8601, in UTC unless it says otherwise. In order, or with --sort.
-    url       or, for a limit by its name, limit and key
-    method, headers (JSON Lines only), body      for the key and cost functions of a config
+    url       or, for a limit by its name, limit, key and producer
+    method, headers (JSON Lines only), body      for the functions of a config
     priority  high, normal or low
     cost      what it weighs
     maxWait   how long it may wait for its slot: 500ms, 30s

@@ -1,10 +1,10 @@
 import { InvalidCallError, UnknownHostError } from "../errors.js";
-import { usualCost } from "../intake/cost.js";
+import { termsOf, termsOfRun } from "../intake/terms.js";
 import { isRecord } from "../limits/check.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import { type Duration, MAX_DURATION_MS, parseDuration } from "../limits/duration.js";
 import type { HeadersSource } from "../limits/options.js";
-import { type CallTerms, readTerms, type Terms } from "../queue/terms.js";
+import type { CallTerms, Terms } from "../queue/terms.js";
 
 /** A call that came, or may come, at a certain time; it waits as `fetch` and `run` do. */
 export interface Arrival extends CallTerms {
@@ -25,6 +25,8 @@ export interface Arrival extends CallTerms {
   readonly limit?: string;
   /** With `limit`: which bucket of a limit with `key`, or which host of one with a wildcard. */
   readonly key?: string;
+  /** With `limit`: whose quota it counts against, where the limit has an `admit` with `key`. */
+  readonly producer?: string;
   /**
    * For how long the call is in flight once it has started, which matters where the limit has a `concurrency`.
    *
@@ -95,8 +97,7 @@ export class ArrivalReader {
   #target(arrival: Arrival): Incoming["target"] {
     try {
       const ref = this.#bucket(arrival);
-      const { priority, maxWait, cost = this.#cost(ref, arrival) } = arrival;
-      return { ref, terms: readTerms({ priority, cost, maxWait }, 1) };
+      return { ref, terms: this.#terms(ref, arrival) };
     } catch (error) {
       if (error instanceof UnknownHostError) return undefined;
       throw error;
@@ -112,14 +113,15 @@ export class ArrivalReader {
     return this.#limits.resolve(name, key);
   }
 
-  #cost({ limit }: BucketRef, { url, method = "GET", headers, body }: Arrival): number {
-    if (url === undefined) return typeof limit.cost === "number" ? limit.cost : 1;
+  #terms({ limit }: BucketRef, arrival: Arrival): Terms {
+    const { url, method = "GET", headers, body, priority, cost, maxWait, producer } = arrival;
+    if (url === undefined) return termsOfRun(limit, { priority, cost, maxWait, producer });
     const request = { url: new URL(url), method: method.toUpperCase(), headers: new Headers(headers), body };
-    return usualCost(limit, request);
+    return termsOf(limit, request, { priority, cost, maxWait });
   }
 }
 
-const TEXTS = ["method", "body", "limit", "key"];
+const TEXTS = ["method", "body", "limit", "key", "producer"];
 
 /** What is read from a log may be anything. */
 function checkShape(arrival: unknown): void {

@@ -99,7 +99,9 @@ export class BucketReplay {
       this.#open.set(id, call);
       return [call.at, id, encodeTerms(call.terms)];
     });
-    const reply = list(await this.#run("replay", [this.#due, till, MOST_STEPS, this.#admit, this.#take, ...each]));
+    const quota = this.#ref.limit.admit?.text ?? "";
+    const args = [this.#due, till, MOST_STEPS, this.#admit, this.#take, quota, ...each];
+    const reply = list(await this.#run("replay", args));
     this.#due = text(reply[1]);
     const events = list(reply[2]);
     for (let i = 0; i < events.length; i += 3) this.#hear(text(events[i]), text(events[i + 1]), events[i + 2]);

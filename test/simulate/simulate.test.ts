@@ -201,6 +201,40 @@ test("costs are those of the limit where the call does not say", async () => {
   expect(ends(calls)).toEqual([0, 200, 600]);
 });
 
+test("quotas hold for each producer", async () => {
+  const limits = defineLimits({
+    "api.example.com": {
+      rate: "100/s",
+      lateness: 0,
+      admit: {
+        algorithm: "fixed-window",
+        limit: 3,
+        per: "1m",
+        counts: "cost",
+        key: ({ headers }) => headers.get("x-from") ?? "nobody",
+      },
+    },
+  });
+  const call = (time: number, from: string, cost: number): Arrival => ({
+    at: time,
+    url: "https://api.example.com/",
+    headers: { "x-from": from },
+    cost,
+  });
+  const arrivals: Arrival[] = [
+    call(0, "a", 2),
+    call(0, "a", 2),
+    call(0, "b", 3),
+    call(1000, "a", 1),
+    { at: 2000, limit: "api.example.com", producer: "b" },
+    { at: 60_000, limit: "api.example.com", producer: "b" },
+  ];
+  const { calls, total } = await simulate(limits, arrivals, { redis: redisUrl(), prefix: uniquePrefix() });
+  const refused = "ERR_QUOTA_EXCEEDED after 0";
+  expect(ends(calls)).toEqual([0, refused, 10, 1000, refused, 60_000]);
+  expect(total.refused).toEqual({ ERR_QUOTA_EXCEEDED: 2 });
+});
+
 describe("arrivals", () => {
   test("have their times in ms, as a Date, or in ISO 8601, and come back on the same clock", async () => {
     const arrivals: Arrival[] = [
@@ -289,12 +323,18 @@ describe("what is left in Redis", () => {
     }
   };
   const limits = defineLimits({
-    api: { rate: "10/s", rules: ["3/10s", { algorithm: "token-bucket", max: 5, refillTime: "1s" }], concurrency: 2 },
+    api: {
+      rate: "10/s",
+      rules: ["3/10s", { algorithm: "token-bucket", max: 5, refillTime: "1s" }],
+      concurrency: 2,
+      admit: { algorithm: "sliding-log", limit: 200, per: "1m", key: () => "never asked" },
+    },
   });
   const arrivals: Arrival[] = Array.from({ length: 300 }, (_, i) => ({
     at: i,
     duration: 1000,
     priority: i % 3 === 0 ? "low" : "normal",
+    producer: `producer ${i % 7}`,
     cost: 2,
   }));
 

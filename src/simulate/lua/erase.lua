@@ -2,11 +2,14 @@
 --
 -- KEYS[1]  gate hash
 -- Reply    calls that still waited
--- O(waiting)
+-- O(waiting, and producers with a quota)
 --- @include "gate"
+local function erase(key) call('DEL', key) end
 local g = read(0)
-for _, one in ipairs(g and g.classic or {}) do call('DEL', one.key) end
-local waiting = call('ZRANGE', base .. 'deadlines', 0, -1)
-for _, id in ipairs(waiting) do call('DEL', base .. id) end
-for _, name in ipairs({ 'wait', 'prioritized', 'deadlines', unpack(VOLATILE) }) do call('DEL', base .. name) end
+for _, one in ipairs(g and g.classic or {}) do erase(one.key) end
+for _, key in ipairs(call('SMEMBERS', base .. 'quotas')) do erase(key) end
+local waiting = call('ZRANGE', base .. 'patience', 0, -1)
+for _, id in ipairs(waiting) do erase(base .. id) end
+for _, name in ipairs({ 'wait', 'prioritized', 'patience', 'quotas' }) do erase(base .. name) end
+eachKey(erase)
 return #waiting

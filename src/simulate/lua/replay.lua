@@ -7,7 +7,8 @@
 -- ARGV[3]  most steps: Redis serves nobody else meanwhile
 -- ARGV[4]  arguments of admit up to the first call, a JSON array of strings; their time is set here
 -- ARGV[5]  arguments of take, likewise
--- ARGV[6…] triples of time in µs, id, and options as for admit. An id ends in `.<time in flight in µs>`
+-- ARGV[6]  quota of each producer, as for admit, or ''
+-- ARGV[7…] triples of time in µs, id, and options as for admit. An id ends in `.<time in flight in µs>`
 -- Reply    { calls that came, when to look again in µs or '', events }
 --          events: triples of 'waits', id, time · 'sent', id, slot · 'expired', id, time · 'dropped', id, time ·
 --          'refused', id, reply of admit
@@ -16,13 +17,15 @@
 --- @include "wake"
 --- @include "drop"
 --- @include "ranks"
+--- @include "quota"
 --- @script "admit"
 --- @script "take"
 --- @script "cancel"
 local due, till, most = tonumber(ARGV[1]) or math.huge, tonumber(ARGV[2]), tonumber(ARGV[3])
 local admission, taking = cjson.decode(ARGV[4]), cjson.decode(ARGV[5])
-local FIRST, KEPT_MS = 6, 3600000
-local deadlines = base .. 'deadlines'
+local FIRST, KEPT_MS = 7, 3600000
+-- Until when each call waits, and the keys in which quotas are counted.
+local patience, quotas = base .. 'patience', base .. 'quotas'
 local steps, events = 0, {}
 
 local function tell(what, id, detail)
@@ -30,7 +33,7 @@ local function tell(what, id, detail)
 end
 
 local function left(what, id, now)
-  call('ZREM', deadlines, id)
+  call('ZREM', patience, id)
   tell(what, id, micros(now))
 end
 
@@ -53,7 +56,7 @@ local function look(now)
   taking[1] = micros(now)
   local reply = declared(take(KEYS, taking))
   local state, calls, dropped, counted = reply[1], reply[4], reply[5], reply[8] > 0
-  for _, one in ipairs(dropped) do left(one[1], one[2], now) end
+  for _, one in ipairs(dropped) do left(string.match(one[1], '%a+'), one[2], now) end
   for _, one in ipairs(calls) do
     local id, slot = one[1], tonumber(one[2])
     left('sent', id, slot)
@@ -78,7 +81,7 @@ end
 local function settle(until_)
   while steps < most do
     if due == math.huge then return true end
-    local deadline, id = earliest('deadlines')
+    local deadline, id = earliest('patience')
     if math.min(due, deadline) > until_ then return true end
     steps = steps + 1
     if due <= deadline then look(due) else giveUp(id, deadline) end
@@ -89,7 +92,7 @@ end
 local function wait(id, now, expected)
   tell('waits', id, micros(now))
   local deadline = call('HGET', base .. id, 'x')
-  if deadline ~= '' then call('ZADD', deadlines, deadline, id) end
+  if deadline ~= '' then call('ZADD', patience, deadline, id) end
   -- Should the process die, nothing stays for ever.
   call('PEXPIRE', base .. id, 24 * KEPT_MS)
   -- Looking earlier than the gate may open would do no harm, but cost time.
@@ -113,10 +116,17 @@ local function arrive(now, id, options)
 end
 
 -- Keys live as long as the simulation works on them, however much slower than time it is.
-local function keep(now)
-  local names = { 'wait', 'prioritized', 'deadlines', unpack(VOLATILE) }
-  for _, name in ipairs(names) do call('PEXPIRE', base .. name, KEPT_MS) end
-  for _, one in ipairs(load(now).classic) do call('PEXPIRE', one.key, KEPT_MS) end
+local function keep(key) call('PEXPIRE', key, KEPT_MS) end
+local quota = ARGV[6] ~= '' and openQuota(ARGV[6], 0)
+local function keepQuota(options)
+  local key = quota.keyOf(options == '' and '' or cjson.decode(options).q or '')
+  call('SADD', quotas, key)
+  keep(key)
+end
+local function keepAll(now)
+  eachKey(keep)
+  for _, key in ipairs({ base .. 'wait', base .. 'prioritized', patience, quotas }) do keep(key) end
+  for _, one in ipairs(load(now).classic) do keep(one.key) end
 end
 
 local calls, came = (#ARGV - FIRST + 1) / 3, 0
@@ -126,8 +136,9 @@ for i = 0, calls - 1 do
   now = tonumber(time)
   if not settle(now) then break end
   arrive(now, id, options)
+  if quota then keepQuota(options) end
   steps, came = steps + 1, came + 1
 end
 if came == calls and till then settle(till) end
-keep(now)
+keepAll(now)
 return { came, due == math.huge and '' or micros(due), events }
