@@ -17,7 +17,11 @@ export async function simulateCommand(given: SimulateArguments): Promise<number>
   const embedded = url === undefined ? await startEmbeddedRedis() : undefined;
   const interrupted = new AbortController();
   for (const [signal, code] of [["SIGINT", 130] as const, ["SIGTERM", 143] as const]) {
-    process.once(signal, () => interrupted.abort(code));
+    process.once(signal, () => {
+      interrupted.abort(code);
+      // What is waited for may never come.
+      process.stdin.destroy();
+    });
   }
   const lines = given.output === undefined ? undefined : new CallLines(given.output);
   try {
@@ -33,7 +37,7 @@ export async function simulateCommand(given: SimulateArguments): Promise<number>
     process.stdout.write(given.json ? json(simulations) : report(simulations));
     return 0;
   } catch (error) {
-    if (interrupted.signal.aborted && error === interrupted.signal.reason) return Number(error);
+    if (interrupted.signal.aborted) return Number(interrupted.signal.reason);
     throw error;
   } finally {
     await embedded?.close();

@@ -3,7 +3,6 @@ import type { SpillwayErrorCode } from "../errors.js";
 import { checkFunction, checkKeys } from "../limits/check.js";
 import type { Limits } from "../limits/define.js";
 import { Reporter } from "../observe/events.js";
-import { LONG_PATIENCE_MS } from "../redis/answer.js";
 import type { RedisOption } from "../redis/connect.js";
 import { checkConnection } from "../redis/context.js";
 import { Session } from "../redis/session.js";
@@ -85,7 +84,7 @@ export async function simulate(
   const run = new Run(session, onCall);
   try {
     // For the scripts, who asks has to be alive.
-    await session.visible(LONG_PATIENCE_MS);
+    await session.visible();
     await run.play(arrivals, signal);
     return run.result();
   } finally {

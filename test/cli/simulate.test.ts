@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Arrival, type SimulatedCall, type Simulation } from "spillway";
 import { afterAll, describe, expect, test } from "vitest";
@@ -9,7 +9,8 @@ import { parseSimulateArguments } from "../../dist/cli/simulate-arguments.js";
 import { elements, isWellFormed } from "../examples/svg.js";
 import { temporaryFolder } from "../helpers/processes.js";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
-import { spillway } from "./command.js";
+import { bounded, until } from "../helpers/wait.js";
+import { spillway, start } from "./command.js";
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -135,6 +136,17 @@ last start or refusal after       1.51s
     const ended = await spillway(["simulate", six, "-c", config, "-l", "api=4/s", "--json", ...shared()]);
     expect(parse(ended.stdout)[0]).toMatchObject({ total: { sent: 3 }, span: 500 });
   });
+});
+
+test("Ctrl-C ends it, whatever it waits for", async () => {
+  const output = path("interrupted.jsonl");
+  await using command = start(["simulate", "-l", "api=1/s", "-o", output, ...shared()], { open: true });
+  command.child.stdin?.write("at\n5\n");
+  // It listens to signals before it opens that.
+  await until(() => existsSync(output));
+  command.kill("SIGINT");
+  const ended = await bounded(command.ended, 10_000, "the end of an interrupted simulation");
+  expect(ended).toMatchObject({ code: 130, stdout: "" });
 });
 
 describe("wrong usage is told, with exit status 2", () => {

@@ -390,6 +390,12 @@ describe("what is left in Redis", () => {
   });
 });
 
+test("a Redis that is not there is told within moments", async () => {
+  // Nobody listens on the port of tcpmux.
+  const simulation = simulate(defineLimits({ api: { rate: "1/s" } }), at(0), { redis: "redis://127.0.0.1:1" });
+  await expect(simulation).rejects.toMatchObject({ code: "ERR_REDIS_UNAVAILABLE" });
+});
+
 test("wrong options are named", async () => {
   const limits = defineLimits({ api: { rate: "1/s" } });
   await expect(simulate(limits, [], { redys: "" } as object)).rejects.toThrow(InvalidLimitError);
