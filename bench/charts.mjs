@@ -2,6 +2,7 @@
 // Draws the figures of `main.mjs --json` as SVG: `node bench/charts.mjs results.json docs`. Readable on light and dark.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { page } from "../dist/chart/svg.js";
 import { show } from "./table.mjs";
 
 /** @typedef {import("./run.mjs").Run} Run */
@@ -9,44 +10,24 @@ import { show } from "./table.mjs";
  *   limiters?: { rows: readonly Limited[] } }} Results */
 /** @typedef {{ subject: string, processes?: number, achieved?: number, producers?: number, what?: string, rate?: number }} Rated */
 
-const WIDTH = 960;
 const STYLE = `
-  text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #57606a; }
-  .title { font-size: 18px; font-weight: 600; fill: #1f2328; }
   .name { fill: #1f2328; }
   .ours { font-weight: 600; }
   .value { text-anchor: end; font-variant-numeric: tabular-nums; }
   .head { text-anchor: end; }
   text.over { fill: #cf222e; font-weight: 600; }
-  .paper { fill: #ffffff; stroke: #d0d7de; }
   .band { fill: #f6f8fa; }
   .start { stroke: #57606a; }
   .start.ours, .bar.ours { stroke: #1a7f5a; fill: #1a7f5a; }
   .bar { fill: #8c959f; }
   @media (prefers-color-scheme: dark) {
-    text { fill: #9198a1; }
-    .title, .name { fill: #f0f6fc; }
+    .name { fill: #f0f6fc; }
     text.over { fill: #f85149; }
-    .paper { fill: #0d1117; stroke: #3d444d; }
     .band { fill: #151b23; }
     .start { stroke: #9198a1; }
     .start.ours, .bar.ours { stroke: #3fb984; fill: #3fb984; }
     .bar { fill: #656c76; }
   }`;
-
-/** @param {{ title: string, description: string, height: number, body: string }} chart */
-function svg({ title, description, height, body }) {
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-labelledby="title what">
-<title id="title">${title}</title>
-<desc id="what">${description}</desc>
-<style>${STYLE}
-</style>
-<rect class="paper" x="0.5" y="0.5" width="${WIDTH - 1}" height="${height - 1}" rx="8"/>
-<text class="title" x="24" y="36">${title}</text>
-${body}
-</svg>
-`;
-}
 
 const ours = (/** @type {string} */ subject) => (subject.startsWith("spillway") ? " ours" : "");
 
@@ -79,7 +60,7 @@ ${texts.join("\n")}`;
   });
   const below = `<text x="${STRIP.left}" y="${height - 14}">${foot}</text>`;
   const requests = `<text x="${STRIP.left}" y="70">requests</text>`;
-  return svg({ title, description, height, body: [...head, requests, ...drawn, below].join("\n") });
+  return page({ title, description, height, style: STYLE, body: [...head, requests, ...drawn, below].join("\n") });
 }
 
 /** @param {readonly Run[]} rows @param {number} rate */
@@ -134,7 +115,7 @@ function barChart(title, bars) {
 <text x="${(408 + width).toFixed(1)}" y="${y + 16}">${Math.round(value)}</text>`;
   });
   const description = bars.map(({ label, value }) => `${label}: ${Math.round(value)}`).join(". ");
-  return svg({ title, description, height: top + bars.length * row + 20, body: lines.join("\n") });
+  return page({ title, description, height: top + bars.length * row + 20, style: STYLE, body: lines.join("\n") });
 }
 
 const LEAK_RATE = 100;

@@ -1,5 +1,6 @@
 // Turns src/**/*.lua into one TypeScript module: tsc copies no .lua files, and bundlers cannot follow readFile.
-// `--- @include "name"` pulls in name.lua from an `includes` folder; `--- @bullmq "name"` is left to the loader.
+// `--- @include "name"` pulls in name.lua from an `includes` folder; `--- @script "name"` another script, as a function of its
+// KEYS and ARGV that shares what is included already; `--- @bullmq "name"` is left to the loader.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, sep } from "node:path";
 
@@ -26,15 +27,24 @@ function findInclude(name, from) {
   return only;
 }
 
+/** @type {(name: string, from: string) => string} */
+function findScript(name, from) {
+  const found = files.find((file) => !isInclude(file) && basename(file) === `${name}.lua`);
+  return found ?? fail(`${from} runs "${name}", but there is no script ${name}.lua`);
+}
+
 /** @type {(file: string, seen?: Set<string>) => string} */
 function load(file, seen = new Set()) {
   if (seen.has(file)) return "";
   seen.add(file);
   const text = readFileSync(file, "utf8").replaceAll("\r\n", "\n").trimEnd();
-  return text.replace(/^[ \t]*--- @include(.*)$/gm, (line, rest) => {
+  return text.replace(/^[ \t]*--- @(include|script)\b(.*)$/gm, (line, what, rest) => {
     const name = /^ "([^"]+)"[ \t]*$/.exec(rest)?.[1];
-    if (name === undefined) return fail(`${file}: expected --- @include "name", got ${line.trim()}`);
-    return load(findInclude(name, file), seen);
+    if (name === undefined) return fail(`${file}: expected --- @${what} "name", got ${line.trim()}`);
+    if (what === "include") return load(findInclude(name, file), seen);
+    // It is in a function already.
+    const body = load(findScript(name, file), new Set(seen)).replaceAll(/^--- @body\n/gm, "");
+    return `local function ${name}(KEYS, ARGV)\n${body}\nend`;
   });
 }
 

@@ -1,3 +1,4 @@
+export { drawSimulations } from "./chart/simulations.js";
 export * from "./errors.js";
 export type { Client, ClientOptions, ReportedResponse, RunContext, RunOptions } from "./intake/client.js";
 export { createClient } from "./intake/client.js";
@@ -21,3 +22,7 @@ export type { RedisOption } from "./redis/connect.js";
 export type { FeedbackReader, FeedbackResponse, OwnFeedback } from "./send/feedback/types.js";
 export type { Worker, WorkerOptions } from "./send/worker.js";
 export { createWorker } from "./send/worker.js";
+export type { Arrival } from "./simulate/arrival.js";
+export { simulate, type SimulatedCall, type SimulateOptions, type Simulation } from "./simulate/simulate.js";
+export type { LimitSummary, SimulationSummary } from "./simulate/summary.js";
+export type { Timeline } from "./simulate/timeline.js";

@@ -73,7 +73,7 @@ function roomFor(rate: LimitOptions["rate"]): number {
 }
 
 /** A validated limit as the options that define it, with what the command line says instead. */
-function toOptions(limit: Limit, given: RunArguments): LimitOptions {
+export function toOptions(limit: Limit, given: Pick<RunArguments, "retries" | "timeout" | "name">): LimitOptions {
   const {
     name: _name,
     latenessMs,
@@ -118,7 +118,7 @@ function toOptions(limit: Limit, given: RunArguments): LimitOptions {
   };
 }
 
-async function loadConfig(file: string): Promise<Config> {
+export async function loadConfig(file: string): Promise<Config> {
   const exported = await loadExport(file);
   if (!isRecord(exported))
     throw new UsageError(`${file}: expected its default export to be limits, got ${typeof exported}`);

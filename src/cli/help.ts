@@ -1,12 +1,14 @@
 export const HELP = `spillway: sends HTTP calls at a fixed rate, through a bounded queue on Redis
 
 Usage
-  spillway run [options] [FILE]    send the calls in FILE, one per line
-  spillway run --help              its options
+  spillway run [options] [FILE]       send the calls in FILE, one per line
+  spillway simulate [options] [FILE]  replay recorded calls in moments, and see what limits make of them
+  spillway COMMAND --help             its options
   spillway --version
 
-Example
+Examples
   spillway run urls.txt --limit 'api.example.com=10/s' -o results.jsonl
+  spillway simulate calls.csv --limit 'api.example.com=10/s' --compare '5/s burst=20' --svg picture.svg
 `;
 
 export const RUN_HELP = `spillway run: sends a list of HTTP calls, no faster than their limits allow
@@ -80,4 +82,60 @@ Exit status
        with its number; the others are sent all the same). Or the run could not go on.
     2  wrong usage, or FILE names a host without a limit: nothing was sent
   130  stopped by Ctrl-C; 143 by SIGTERM; 141 because the reader of stdout went away
+`;
+
+export const SIMULATE_HELP = `spillway simulate: replays recorded calls, and tells what would have been sent, when, and refused
+
+Usage
+  spillway simulate [options] [FILE]
+
+  The calls go through the very scripts that rule real ones, with the times of FILE in the place of
+  the real time: nothing is sent, and days take moments. They wait as those of fetch and run do, and
+  are answered at once, or after their "duration".
+
+  FILE is CSV with a header line, or JSON Lines; without it, or with "-", stdin is read. Columns
+  (others are ignored; only "at" is needed where there is one limit):
+    at        when it came: milliseconds (or seconds: --seconds) since 1970 or from 0 on, or a time
+              in ISO 8601, in UTC unless it says otherwise. In order, or with --sort.
+    url       or, for a limit by its name, limit, key and producer
+    method, headers (JSON Lines only), body      for the functions of a config
+    priority  high, normal or low
+    cost      what it weighs
+    maxWait   how long it may wait for its slot: 500ms, 30s
+    duration  how long it is in flight once it has started, where there is a concurrency. Default: 0
+
+Limits (one at least)
+  -l, --limit 'HOST=RATE [OPTION=VALUE …]'
+                          'api.example.com=10/s', 'api.example.com=10/s burst=5 capacity=100'.
+                          Options: burst, capacity, overflow, concurrency, lateness, maxWait, and
+                          rules=20/m,200/h. May be repeated. Without urls, any name will do for HOST.
+  -r, --rate 'RATE …'     The same as --limit '*=RATE …': each host that has no other limit.
+  -c, --config FILE       As for spillway run: what defineLimits() takes or returns. --limit changes
+                          a limit in it, or adds one. Its redis and prefix are not used.
+      --compare '[NAME: ] [RATE] [OPTION=VALUE …]' or '[NAME: ] FILE'
+                          Another policy for the same calls: what differs from the limits above, for
+                          each of them, or a config file with others. May be repeated; the policies
+                          stand side by side: --compare 'slower: 5/s' --compare capacity=50
+
+Results (a table on stdout)
+      --json              The same as JSON.
+      --svg FILE          A picture of what was offered, sent and refused, and what waited.
+  -o, --output FILE       One line of JSON per call, in the order of time within each bucket:
+                            {"policy", "index", "at", "limit", "bucket", "outcome" ("sent" or a code
+                             such as ERR_QUEUE_FULL), "startedAt", "waited"}, in ms
+
+Input
+      --seconds           Times that are numbers are seconds.
+      --sort              Puts calls in the order of their times, in memory.
+
+Redis
+      --redis URL         Default: REDIS_URL, else an embedded Valkey. Keys of its own are used, and
+                          deleted.
+      --prefix PREFIX     What these keys begin with. Default: spillway
+
+Exit status
+    0  done, whatever became of the calls
+    1  it could not go on
+    2  wrong usage, or FILE holds something that is no call
+  130  stopped by Ctrl-C; 143 by SIGTERM
 `;

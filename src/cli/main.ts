@@ -1,8 +1,10 @@
 #!/usr/bin/env node
 import { readFileSync } from "node:fs";
 import { parseRunArguments, UsageError } from "./arguments.js";
-import { HELP, RUN_HELP } from "./help.js";
+import { HELP, RUN_HELP, SIMULATE_HELP } from "./help.js";
 import { runCommand } from "./command.js";
+import { simulateCommand } from "./simulate.js";
+import { parseSimulateArguments } from "./simulate-arguments.js";
 
 const USAGE = 2;
 
@@ -21,6 +23,12 @@ async function main([command, ...argv]: readonly string[]): Promise<number> {
       const given = parseRunArguments(argv);
       if (given !== undefined) return runCommand(given);
       process.stdout.write(RUN_HELP);
+      return 0;
+    }
+    case "simulate": {
+      const given = parseSimulateArguments(argv);
+      if (given !== undefined) return simulateCommand(given);
+      process.stdout.write(SIMULATE_HELP);
       return 0;
     }
     case undefined:

@@ -1,6 +1,6 @@
 import { InvalidCallError } from "../errors.js";
 import type { Limit, LimitRequest } from "../limits/options.js";
-import { type CallTerms, readTerms, type Terms, type Wished } from "../queue/terms.js";
+import { readTerms, type Terms, type Wished } from "../queue/terms.js";
 
 /** A request, as functions of its limit see it. */
 type SeenRequest = LimitRequest & { readonly body: string | undefined };
@@ -28,7 +28,7 @@ export function termsOf(limit: Limit, request: SeenRequest, wished: Wished): Ter
 /** The same for `run`, which has no request. */
 export function termsOfRun(
   limit: Limit,
-  { producer, ...wished }: CallTerms & { producer?: string | undefined },
+  { producer, ...wished }: Wished & { readonly producer?: string | undefined },
 ): Terms {
   const { cost, admit } = limit;
   const terms = readTerms(wished, () => (typeof cost === "number" ? cost : 1));

@@ -1,4 +1,11 @@
-import { BlockedError, DuplicateError, QueueFullError, QuotaExceededError, RedisUnavailableError } from "../errors.js";
+import {
+  BlockedError,
+  DuplicateError,
+  QueueFullError,
+  QuotaExceededError,
+  RedisUnavailableError,
+  type SpillwayError,
+} from "../errors.js";
 import { readSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
@@ -69,6 +76,35 @@ export async function admit(context: Context, ref: BucketRef, admission: Admissi
 const unavailable = (cause: UnansweredError): RedisUnavailableError =>
   new RedisUnavailableError(cause.message, { cause: cause.cause });
 
+/** What admit.lua is told of all calls together; its time is that of the server. */
+export function admitHead(
+  { limit }: BucketRef,
+  given: Pick<Admission, "mode" | "kind" | "horizon" | "maxWaitMs"> & {
+    /** Latest useful time, in µs of the server's clock. */
+    readonly until: number | "";
+    readonly address: string;
+    readonly repeated: boolean;
+    readonly leaseMs: number;
+  },
+): (string | number)[] {
+  const { until, mode, kind, address, horizon, maxWaitMs, repeated, leaseMs } = given;
+  return [
+    "",
+    until,
+    mode,
+    kind,
+    address,
+    horizon,
+    maxWaitMs === undefined ? "" : maxWaitMs * 1000,
+    repeated ? "1" : "",
+    limit.keepResultsMs,
+    // Whatever is declared: the policy in force may be another one.
+    outcomes.dropped(limit.name, limit.capacity),
+    leaseMs * 1000,
+    limit.admit?.text ?? "",
+  ];
+}
+
 async function admitOnce(
   context: Context,
   ref: BucketRef,
@@ -78,28 +114,18 @@ async function admitOnce(
 ): Promise<Admitted> {
   const { session, keeper } = context;
   await session.commands(patience);
-  const { limit } = ref;
-  const reply = await session.run(
-    ref,
-    "admit",
-    [
-      "",
-      Math.round(session.clock.now() + patience * 1000),
-      mode,
-      kind,
-      session.address,
-      horizon,
-      maxWaitMs === undefined ? "" : maxWaitMs * 1000,
-      repeated || named ? "1" : "",
-      limit.keepResultsMs,
-      // Whatever is declared: the policy in force may be another one.
-      outcomes.dropped(limit.name, limit.capacity),
-      keeper.leaseMs * 1000,
-      limit.admit?.text ?? "",
-      ...calls.flatMap(({ id, data, terms }) => [id, data, encodeTerms(terms)]),
-    ],
-    patience + REPLY_MARGIN_MS,
-  );
+  const head = admitHead(ref, {
+    until: Math.round(session.clock.now() + patience * 1000),
+    mode,
+    kind,
+    address: session.address,
+    horizon,
+    maxWaitMs,
+    repeated: repeated || named,
+    leaseMs: keeper.leaseMs,
+  });
+  const each = calls.flatMap(({ id, data, terms }) => [id, data, encodeTerms(terms)]);
+  const reply = await session.run(ref, "admit", [...head, ...each], patience + REPLY_MARGIN_MS);
   return readReply(context, ref, calls, reply);
 }
 
@@ -120,17 +146,24 @@ function readReply(context: Context, ref: BucketRef, calls: Admission["calls"], 
     const [count, firstAt, lastAt] = [number(reply[2]), number(reply[3]), number(reply[4])];
     return { granted: false, count, known, firstAt, lastAt, attended };
   }
+  throw refusalOf(ref, reply);
+}
+
+/** Why the calls were not admitted. */
+export function refusalOf(ref: BucketRef, reply: readonly unknown[]): SpillwayError {
+  const limit = ref.limit.name;
+  const state = text(reply[0]);
   const until = (micros: unknown): number => Math.max(0, number(micros) - number(reply[1])) / 1000;
-  if (state === "DUPLICATE") throw new DuplicateError({ limit, id: ticketId(ref.bucket, text(reply[2])) });
+  if (state === "DUPLICATE") return new DuplicateError({ limit, id: ticketId(ref.bucket, text(reply[2])) });
   if (state === "QUOTA") {
     const retryAfter = text(reply[2]) === "" ? Infinity : until(reply[2]);
-    throw new QuotaExceededError({ limit, key: text(reply[3]), retryAfter });
+    return new QuotaExceededError({ limit, key: text(reply[3]), retryAfter });
   }
   if (state === "BLOCKED") {
-    throw new BlockedError({ limit, retryAfter: until(reply[2]), reason: text(reply[3]) });
+    return new BlockedError({ limit, retryAfter: until(reply[2]), reason: text(reply[3]) });
   }
   if (state === "FULL") {
-    throw new QueueFullError({
+    return new QueueFullError({
       limit,
       depth: number(reply[2]),
       capacity: number(reply[3]),
@@ -138,7 +171,7 @@ function readReply(context: Context, ref: BucketRef, calls: Admission["calls"], 
     });
   }
   // Too late, or early enough by a clock that was wrong: the server may be another one now. Its reply has set it right.
-  throw new UnansweredError("Redis answered too late: the call was not accepted");
+  return new UnansweredError("Redis answered too late: the call was not accepted");
 }
 
 const AGAIN_MS = 250;

@@ -34,14 +34,21 @@ export interface TakeOptions {
   readonly token: string;
 }
 
+/** What take.lua is told; its time is that of the server. */
+export function takeArgs(
+  { limit }: BucketRef,
+  given: TakeOptions & { readonly address: string; readonly leaseMs: number; readonly latest: number | "" },
+): (string | number)[] {
+  const { address, horizon, most, token, leaseMs, latest } = given;
+  const expired = outcomes.expired(limit.name, limit.maxWaitMs ?? 0);
+  return ["", address, horizon, most, token, leaseMs, limit.keepResultsMs, expired, latest];
+}
+
 /** Takes the oldest calls of a bucket whose slots are near. */
 export async function take(context: Context, ref: BucketRef, options: TakeOptions): Promise<Take> {
   const { session, keeper } = context;
-  const { limit } = ref;
-  const expired = outcomes.expired(limit.name, limit.maxWaitMs ?? 0);
-  const { horizon, most, token } = options;
   const latest = Math.round(session.clock.now() + PATIENCE_MS * 1000);
-  const args = ["", session.address, horizon, most, token, keeper.leaseMs, limit.keepResultsMs, expired, latest];
+  const args = takeArgs(ref, { ...options, latest, address: session.address, leaseMs: keeper.leaseMs });
   const reply = await session.run(ref, "take", args, LONG_PATIENCE_MS);
   if (text(reply[0]) === "LATE") {
     session.holdBack();

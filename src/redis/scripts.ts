@@ -87,9 +87,12 @@ async function withText(
   }
 }
 
+/** Simulations, which are not made on the servers of every day, bring them when they are first needed. */
+const RARE: readonly string[] = ["replay", "erase"] satisfies ScriptName[];
+
 /** Brings a server the scripts that it does not know yet. */
 export async function loadScripts(redis: Redis | Cluster): Promise<void> {
-  const all = Object.values(scripts);
+  const all = Object.entries(scripts).flatMap(([name, script]) => (RARE.includes(name) ? [] : script));
   const known = await redis.script("EXISTS", ...all.map(({ sha }) => sha));
   const missing = all.filter((_script, i) => Array.isArray(known) && known[i] !== 1);
   await Promise.all(missing.map(({ source }) => redis.script("LOAD", source)));

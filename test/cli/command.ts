@@ -21,8 +21,10 @@ export interface Command extends AsyncDisposable {
 }
 
 interface CommandOptions {
-  /** What stdin holds; without it stdin is empty. "open" keeps it open. */
+  /** What stdin holds; without it stdin is empty. */
   readonly input?: string;
+  /** Leaves stdin open for more. */
+  readonly open?: boolean;
   readonly env?: NodeJS.ProcessEnv;
   readonly execArgv?: readonly string[];
   readonly cwd?: string;
@@ -42,7 +44,8 @@ export function start(args: readonly string[], options: CommandOptions = {}): Co
   child.stdout.setEncoding("utf8").on("data", (chunk: string) => (stdout += chunk));
   child.stderr.setEncoding("utf8").on("data", (chunk: string) => (stderr += chunk));
   child.stdin.on("error", () => {});
-  if (options.input === undefined) child.stdin.end();
+  if (options.open === true) child.stdin.write(options.input ?? "");
+  else if (options.input === undefined) child.stdin.end();
   else child.stdin.end(options.input);
   const ended = new Promise<Ended>((resolve) => {
     child.once("close", (code, signal) => resolve({ code, signal, stdout, stderr }));

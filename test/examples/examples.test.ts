@@ -129,6 +129,20 @@ describe("each example runs by itself, without Redis and network", () => {
     expect(code).toBe(0);
   });
 
+  test("simulate", async () => {
+    const picture = join(folder, "simulated.svg");
+    const { code, stdout } = await run("examples/simulate.mjs", [picture]);
+    expect(lines(stdout)).toEqual([
+      "1/s: 1914 of 1914 sent, half of them within 72.72 s, all within 200.99 s",
+      "1/s, 100 may wait: 1320 of 1914 sent, half of them within 12.12 s, all within 101 s",
+      "5/s, 2000/h: 1914 of 1914 sent, half of them within 9.292 s, all within 40.198 s",
+    ]);
+    const svg = readFileSync(picture, "utf8");
+    expect(isWellFormed(svg)).toBe(true);
+    expect(svg).toContain("1/s, 100 may wait: 1914 calls offered, 1320 sent, 594 refused, at most 100 waiting.");
+    expect(code).toBe(0);
+  });
+
   test("there is a test for each", () => {
     const examples = readdirSync(join(root, "examples")).filter((name) => name.endsWith(".mjs"));
     expect(examples.filter((name) => name !== "local-api.mjs").map((name) => name.replace(".mjs", ""))).toEqual([
@@ -137,6 +151,7 @@ describe("each example runs by itself, without Redis and network", () => {
       "limiters",
       "per-host",
       "sdk",
+      "simulate",
       "worker",
       "wrap-fetch",
     ]);

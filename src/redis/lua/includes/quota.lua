@@ -9,9 +9,13 @@ local function openQuota(encoded, now)
   local function isMarked(mark) return string.find(marks, mark, 1, true) ~= nil end
   local function unitsOf(cost) return isMarked('$') and cost or 1 end
 
+  local quota, asked = {}, {}
+
+  function quota.keyOf(producer) return base .. 'quota:' .. text .. ':' .. producer end
+
   -- The producer's key, and the time at which his calls count: not before the newest that he has used.
   local function open(producer)
-    local key = base .. 'quota:' .. text .. ':' .. producer
+    local key = quota.keyOf(producer)
     local newest = X.newest(key, rule)
     if not newest or newest <= now or X.exact then return key, now end
     if newest - now <= 1000000 then return key, newest end
@@ -19,8 +23,6 @@ local function openQuota(encoded, now)
     expireClassic(key, X.shift(key, rule, newest - now), now)
     return key, now
   end
-
-  local quota, asked = {}, {}
 
   -- Whether one more fits, beside those that were asked for already; if not, also when it will, math.huge for never.
   function quota.ask(producer, cost)
