@@ -43,6 +43,8 @@ function expectPause(seen: Recording): { before: Recording; after: Recording } {
 test("after one 429 no process fetches for as long as it asks, then in order", async () => {
   const seen = await refuse(async (nodes, { url }) => {
     const tags = ["a", "b"];
+    // So that both are ready when it begins.
+    for (const node of nodes) await node.ask<Ends>("fetch", { url, count: 1, width: 1, tag: "w" });
     const half = { url, count: COUNT / 2, width: COUNT / 4 };
     const ends = await Promise.all(nodes.map((node, i) => node.ask<Ends>("fetch", { ...half, tag: tags[i] })));
     expect(total(ends)).toEqual({ ok: COUNT });
