@@ -224,10 +224,13 @@ local keys = {
   base .. 'wait', base .. 'paused', base .. 'meta', base .. 'id', base .. 'completed', base .. 'delayed',
   base .. 'active', base .. 'events', base .. 'marker',
 }
-local rankedKeys = {
-  base .. 'marker', base .. 'meta', base .. 'id', base .. 'prioritized', base .. 'delayed', base .. 'completed',
-  base .. 'active', base .. 'events', base .. 'pc',
-}
+local once = cmsgpack.pack({ attempts = 1 })
+local function addRanked(head, data, priority)
+  return addPrioritizedJob({
+    base .. 'marker', base .. 'meta', base .. 'id', base .. 'prioritized', base .. 'delayed', base .. 'completed',
+    base .. 'active', base .. 'events', base .. 'pc',
+  }, { head, data, cmsgpack.pack({ attempts = 1, priority = priority }) })
+end
 local milliseconds = math.floor(now / 1000)
 -- BullMQ counts what is added. Unlike the time, that goes neither back nor stands still.
 local order = tonumber(call('GET', base .. 'id') or 0)
@@ -237,9 +240,9 @@ local function add(i)
   local head = cmsgpack.pack({ base, id, kind, milliseconds })
   local added
   if options.p then
-    added = addPrioritizedJob(rankedKeys, { head, dataOf(i), cmsgpack.pack({ attempts = 1, priority = options.p }) })
+    added = addRanked(head, dataOf(i), options.p)
   else
-    added = addStandardJob(keys, { head, dataOf(i), cmsgpack.pack({ attempts = 1 }) })
+    added = addStandardJob(keys, { head, dataOf(i), once })
   end
   if quota then quota.count(producerOf(i), costOf(i)) end
   order = order + 1
