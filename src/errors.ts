@@ -27,6 +27,10 @@ export abstract class SpillwayError extends Error {
   }
 }
 
+function roomIn(ms: number, what: string): string {
+  return Number.isFinite(ms) ? `room in about ${Math.ceil(ms)} ms` : `and there is never room for ${what}`;
+}
+
 /** The bucket holds `capacity` calls already (or the call was the oldest and made room: `overflow: "drop-oldest"`). */
 export class QueueFullError extends SpillwayError {
   readonly code = "ERR_QUEUE_FULL";
@@ -36,14 +40,17 @@ export class QueueFullError extends SpillwayError {
   readonly capacity: number;
   /** Calls that were waiting when this one was refused. */
   readonly depth: number;
-  /** Milliseconds after which the leak will have made room for one call. */
+  /**
+   * Milliseconds after which the leak will have made room: for one call, or with `mode: "all"` for all of the list.
+   * Infinity where the list is longer than `capacity`, 0 for a call that was dropped.
+   */
   readonly retryAfter: number;
   constructor(details: { limit: string; capacity: number; depth: number; retryAfter: number; dropped?: boolean }) {
     const places = `${details.depth} of ${details.capacity} places taken`;
     super(
       details.dropped === true
         ? `Dropped as the oldest waiting call of limit "${details.limit}": ${places}`
-        : `No room in the queue of limit "${details.limit}": ${places}, room in about ${Math.ceil(details.retryAfter)} ms`,
+        : `No room in the queue of limit "${details.limit}": ${places}, ${roomIn(details.retryAfter, "so many at once")}`,
     );
     this.limit = details.limit;
     this.capacity = details.capacity;
@@ -89,7 +96,7 @@ export class QuotaExceededError extends SpillwayError {
   constructor(details: { limit: string; key: string; retryAfter: number }) {
     const whose = details.key === "" ? "" : ` of "${details.key}"`;
     super(
-      `The quota${whose} in limit "${details.limit}" is used up: room in about ${Math.ceil(details.retryAfter)} ms`,
+      `The quota${whose} in limit "${details.limit}" has no room: ${roomIn(details.retryAfter, "so much at once")}`,
     );
     this.limit = details.limit;
     this.key = details.key;

@@ -41,6 +41,7 @@ export function parseSimulateArguments(argv: readonly string[]): SimulateArgumen
   const [file = "-", ...others] = positionals;
   if (others.length > 0) throw new UsageError(`Expected one FILE, got ${positionals.length}: ${positionals.join(" ")}`);
   const { limit = [], rate, config, compare = [], output, svg, redis, prefix } = values;
+  if (output === "-" || svg === "-") throw new UsageError("Expected a FILE, as the table goes to stdout");
   if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
     throw new UsageError("Expected the prefix to be without braces and white space");
   }

@@ -20,6 +20,7 @@ export function termsOf(limit: Limit, request: SeenRequest, wished: Wished): Ter
     ...terms,
     producer: checkProducer(
       limit,
+      "admit.key",
       ask("admit.key", () => key(request)),
     ),
   };
@@ -32,7 +33,7 @@ export function termsOfRun(
 ): Terms {
   const { cost, admit } = limit;
   const terms = readTerms(wished, () => (typeof cost === "number" ? cost : 1));
-  return admit?.key === undefined ? terms : { ...terms, producer: checkProducer(limit, producer) };
+  return admit?.key === undefined ? terms : { ...terms, producer: checkProducer(limit, "producer", producer) };
 }
 
 function ask<T>(option: string, of: () => T): T {
@@ -44,9 +45,9 @@ function ask<T>(option: string, of: () => T): T {
   }
 }
 
-function checkProducer({ name }: Limit, producer: unknown): string {
+function checkProducer({ name }: Limit, option: string, producer: unknown): string {
   if (typeof producer === "string" && producer !== "" && !/\p{Surrogate}/u.test(producer)) return producer;
   throw new InvalidCallError(
-    `Limit "${name}" has a quota for each producer: expected a non-empty string, got ${JSON.stringify(producer)}`,
+    `Limit "${name}" has a quota for each producer: expected \`${option}\` to be a non-empty string, got ${JSON.stringify(producer)}`,
   );
 }

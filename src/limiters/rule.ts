@@ -37,14 +37,16 @@ export interface TokenBucketRule {
   readonly refillAmount?: number;
 }
 
+type WindowNumbers = Omit<RateObject, "counts">;
+
 /** Windows of the calendar (UTC): never more than `limit` in one; across the edge of two up to twice as many. */
-export interface FixedWindowRule extends RateObject {
+export interface FixedWindowRule extends WindowNumbers {
   readonly algorithm: "fixed-window";
 }
 
 /** The time of each call is kept: never more than `limit` in any window (t, t + per], for one or several rules. */
 export type SlidingLogRule = { readonly algorithm: "sliding-log" } & (
-  | (RateObject & { readonly rules?: never })
+  | (WindowNumbers & { readonly rules?: never })
   | {
       readonly limit?: never;
       readonly per?: never;
@@ -54,7 +56,7 @@ export type SlidingLogRule = { readonly algorithm: "sliding-log" } & (
 );
 
 /** Counters of equal parts of the window: never more than `limit` in any window shorter by one part. */
-export interface SlidingWindowCounterRule extends RateObject {
+export interface SlidingWindowCounterRule extends WindowNumbers {
   readonly algorithm: "sliding-window-counter";
   /**
    * Into how many parts the window is divided: an integer from 2 to 240.
@@ -68,7 +70,7 @@ export interface SlidingWindowCounterRule extends RateObject {
  * The count of this window of the calendar, and that of the last one weighted by the share of it that still counts. Never
  * more than `limit` in a window of the calendar; in any other about `limit` where calls come evenly, at worst twice as many.
  */
-export interface SlidingWindowRule extends RateObject {
+export interface SlidingWindowRule extends WindowNumbers {
   readonly algorithm: "sliding-window";
 }
 
@@ -149,7 +151,7 @@ function readNumbers(options: ClassicRule, path: string): number[] {
   }
 }
 
-function readWindow(options: RateObject, path: string): number[] {
+function readWindow(options: WindowNumbers, path: string): number[] {
   const { limit, perMs } = parseRate({ limit: options.limit, per: options.per }, path);
   return [limit, perMs * 1000];
 }

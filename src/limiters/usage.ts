@@ -1,6 +1,6 @@
 import { InvalidLimitError } from "../errors.js";
 import { keyPart } from "../limits/bucket.js";
-import { checkKeys, checkNumber } from "../limits/check.js";
+import { checkKeys } from "../limits/check.js";
 import { type Duration, formatDuration, parseDuration, UNIT_MS } from "../limits/duration.js";
 import { checkRedis, type RedisOption } from "../redis/connect.js";
 import { number } from "../redis/reply.js";
@@ -131,5 +131,7 @@ class RedisUsage implements Usage {
   }
 }
 
-const checkSeconds = (seconds: number): number =>
-  checkNumber(seconds, "seconds", { min: Number.MIN_VALUE, max: Number.MAX_SAFE_INTEGER });
+function checkSeconds(seconds: number): number {
+  if (typeof seconds === "number" && seconds > 0 && seconds <= Number.MAX_SAFE_INTEGER) return seconds;
+  throw new InvalidLimitError("seconds", "a number of seconds above 0", seconds);
+}

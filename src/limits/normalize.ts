@@ -1,4 +1,5 @@
-import { checkBoolean, checkFunction, checkInteger, checkKeys, checkOneOf, given } from "./check.js";
+import { InvalidLimitError } from "../errors.js";
+import { checkBoolean, checkFunction, checkInteger, checkKeys, checkOneOf, given, isRecord } from "./check.js";
 import { parseDuration, parseTimer, UNIT_MS } from "./duration.js";
 import type { Limit, LimitOptions, Policy, PolicyOptions } from "./options.js";
 import { parseQuota } from "./quota.js";
@@ -90,6 +91,14 @@ export function normalizeLimit(name: string, path: string, options: LimitOptions
  * @throws {InvalidLimitError} for an option that is unknown, wrong, or fixed when the limit is defined.
  */
 export function normalizePolicy(changes: Partial<PolicyOptions>, path: string): Partial<Policy> {
+  for (const [key, value] of isRecord(changes) ? Object.entries(changes) : []) {
+    if (key in POLICY_OPTIONS || !(key in LIMIT_OPTIONS)) continue;
+    throw new InvalidLimitError(
+      `${path}.${key}`,
+      "left out, as it is declared with the limit and cannot change",
+      value,
+    );
+  }
   checkKeys(changes, path, Object.keys(POLICY_OPTIONS));
   return readPolicy(changes, path);
 }

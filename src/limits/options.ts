@@ -160,7 +160,8 @@ export interface LimitOptions extends PolicyOptions {
   readonly adaptive?: boolean;
   /**
    * Headers to add to a durable call. The worker calls it before each attempt, so that credentials never enter Redis
-   * and are fresh when they are sent. `id` is the id of the call.
+   * and are fresh when they are sent. `id` is the one that `enqueue` was given, else one made for the
+   * call (what stands behind the last `~` in that of its ticket): the same for all its attempts.
    *
    * @default none
    */

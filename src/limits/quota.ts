@@ -1,10 +1,22 @@
 import { InvalidLimitError } from "../errors.js";
-import { type ClassicRule, encodeRule, normalizeRule } from "../limiters/rule.js";
+import { type ClassicRule, encodeRule, normalizeRule, type TokenBucketRule } from "../limiters/rule.js";
 import { checkBoolean, checkFunction, checkOneOf, isRecord } from "./check.js";
 import type { LimitRequest } from "./options.js";
 
 /** How much each producer may bring into a shared queue: one of the classic algorithms. */
-export type Quota = ClassicRule & {
+export type Quota =
+  | (QuotaOptions & Exclude<ClassicRule, TokenBucketRule> & { readonly strict?: false })
+  | (QuotaOptions &
+      TokenBucketRule & {
+        /**
+         * A call that is refused, or takes the last token, puts off the next refill by a whole `refillTime`.
+         *
+         * @default false
+         */
+        readonly strict?: boolean;
+      });
+
+interface QuotaOptions {
   /**
    * Whose quota a request counts against: it returns a non-empty string, else the call fails with `ERR_INVALID_CALL`. Becomes
    * part of a key in Redis: return an id, not a secret. `run` names it with `producer`.
@@ -19,18 +31,12 @@ export type Quota = ClassicRule & {
    */
   readonly counts?: "calls" | "cost";
   /**
-   * Token bucket only: a call that is refused, or takes the last token, puts off the next refill by a whole `refillTime`.
-   *
-   * @default false
-   */
-  readonly strict?: boolean;
-  /**
-   * Whether a refused call counts like any other.
+   * Whether a refused call counts like any other; of a token bucket, it takes the tokens that are there.
    *
    * @default false
    */
   readonly countRefused?: boolean;
-};
+}
 
 /** {@link Quota} after validation. */
 export interface ParsedQuota {

@@ -153,11 +153,11 @@ function readReply(context: Context, ref: BucketRef, calls: Admission["calls"], 
 export function refusalOf(ref: BucketRef, reply: readonly unknown[]): SpillwayError {
   const limit = ref.limit.name;
   const state = text(reply[0]);
-  const until = (micros: unknown): number => Math.max(0, number(micros) - number(reply[1])) / 1000;
+  const until = (micros: unknown): number =>
+    text(micros) === "" ? Infinity : Math.ceil(Math.max(0, number(micros) - number(reply[1])) / 1000);
   if (state === "DUPLICATE") return new DuplicateError({ limit, id: ticketId(ref.bucket, text(reply[2])) });
   if (state === "QUOTA") {
-    const retryAfter = text(reply[2]) === "" ? Infinity : until(reply[2]);
-    return new QuotaExceededError({ limit, key: text(reply[3]), retryAfter });
+    return new QuotaExceededError({ limit, key: text(reply[3]), retryAfter: until(reply[2]) });
   }
   if (state === "BLOCKED") {
     return new BlockedError({ limit, retryAfter: until(reply[2]), reason: text(reply[3]) });

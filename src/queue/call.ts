@@ -105,6 +105,10 @@ async function readBody(source: CallBody, headers: Headers, maxBytes: number): P
 }
 
 function open(source: CallBody): Response {
+  // As fetch would send it, that is "[object Object]".
+  if (Object.getPrototypeOf(source) === Object.prototype || Array.isArray(source)) {
+    throw new InvalidCallError("Expected a body that fetch takes, got a plain object or array: use JSON.stringify()");
+  }
   try {
     return new Response(source);
   } catch (cause) {

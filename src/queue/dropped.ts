@@ -1,5 +1,6 @@
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
+import { ticketId } from "./ids.js";
 import { outcomes } from "./outcome.js";
 import { tellWaiters } from "./waiters.js";
 
@@ -12,7 +13,7 @@ import { tellWaiters } from "./waiters.js";
 export function notifyDropped(context: Context, ref: BucketRef, dropped: readonly string[]): void {
   const [why = "", id = "", client = "", ...waiters] = dropped;
   const { mailbox, report } = context;
-  report.tell("drop", { limit: ref.limit.name, bucket: ref.bucket, id, why });
+  report.tell("drop", { limit: ref.limit.name, bucket: ref.bucket, id: ticketId(ref.bucket, id), why });
   if (client !== "")
     mailbox.post(client, { type: "drop", id, why }).catch((error: unknown) => report.connection(error));
   tellWaiters(context, waiters, outcomeOf(ref, why));

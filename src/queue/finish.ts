@@ -3,6 +3,7 @@ import type { Context } from "../redis/context.js";
 import { list, text, texts } from "../redis/reply.js";
 import { LONG_PATIENCE_MS } from "../redis/answer.js";
 import { sleep } from "../redis/sleep.js";
+import { ticketId } from "./ids.js";
 import type { Answer, Failure } from "./outcome.js";
 import { tellWaiters } from "./waiters.js";
 
@@ -39,7 +40,14 @@ export async function finish(
   const { name } = ref.limit;
   const status = outcome.status;
   const { attempts = 0 } = outcome;
-  report.tell("finish", { limit: name, bucket: ref.bucket, id, ok: outcome.ok, status, attempts });
+  report.tell("finish", {
+    limit: name,
+    bucket: ref.bucket,
+    id: ticketId(ref.bucket, id),
+    ok: outcome.ok,
+    status,
+    attempts,
+  });
   tellWaiters(context, texts(list(reply[2])), stored, body ?? Buffer.alloc(0));
 }
 

@@ -27,6 +27,9 @@ export function ownId(id: unknown): string {
   throw new InvalidCallError(`Expected \`id\` to be 1 to 200 of the characters A-Z a-z 0-9 _ . @ = + -, got ${got}`);
 }
 
+/** The id as its caller knows it. */
+export const plainId = (id: string): string => (id.startsWith("=") ? id.slice(1) : id);
+
 /** A ticket's id names the bucket too, so that the id alone is enough to find the call. */
 export const ticketId = (bucket: string, id: string): string => `${bucket}~${id}`;
 

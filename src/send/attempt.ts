@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Dispatcher } from "undici";
 import type { Limit } from "../limits/options.js";
 import { decodeBody, type StoredRequest } from "../queue/call.js";
+import { plainId } from "../queue/ids.js";
 import { onAbort } from "../redis/abort.js";
 import { request } from "./undici.js";
 
@@ -17,7 +18,7 @@ export interface AttemptResponse {
 export async function prepareHeaders(stored: StoredRequest, id: string, limit: Limit): Promise<string[]> {
   if (limit.headers === undefined) return stored.headers.flat();
   const headers = new Headers(stored.headers.map(([name, value]): [string, string] => [name, value]));
-  const added = await limit.headers({ url: new URL(stored.url), method: stored.method, headers, id });
+  const added = await limit.headers({ url: new URL(stored.url), method: stored.method, headers, id: plainId(id) });
   for (const [name, value] of new Headers(added)) headers.set(name, value);
   return [...headers].flat();
 }

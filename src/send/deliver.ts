@@ -4,6 +4,7 @@ import type { BucketRef } from "../limits/define.js";
 import { UNIT_MS } from "../limits/duration.js";
 import { decodeRequest, isIdempotent, type StoredRequest } from "../queue/call.js";
 import { finish, redeliver, requeue } from "../queue/finish.js";
+import { ticketId } from "../queue/ids.js";
 import type { Answer, Failure } from "../queue/outcome.js";
 import type { AttemptResponse } from "./attempt.js";
 import { type Progress, sendNext, type Sending } from "./hop.js";
@@ -79,7 +80,14 @@ async function comesBack({ context, giveUp }: Sending, call: TakenCall, error: F
   if (at - admittedAt > plan.maxAgeMs) return false;
   const { bucket } = ref;
   const isAside = await redeliver(context, call, { attempts: error.attempts, round: rounds + 1, delayMs }, giveUp);
-  if (isAside) context.report.tell("redeliver", { limit: name, bucket, id, at: new Date(at), cause: error.message });
+  if (isAside)
+    context.report.tell("redeliver", {
+      limit: name,
+      bucket,
+      id: ticketId(bucket, id),
+      at: new Date(at),
+      cause: error.message,
+    });
   return true;
 }
 
@@ -127,7 +135,7 @@ async function sendWithRetries(
       context.report.tell("retry", {
         limit: ref.limit.name,
         bucket: ref.bucket,
-        id,
+        id: ticketId(ref.bucket, id),
         attempt: error.attempts,
         cause: error.message,
         willRetry,

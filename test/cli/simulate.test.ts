@@ -165,6 +165,7 @@ describe("wrong usage is told, with exit status 2", () => {
     ["a wrong policy", [six, ...limit, "--compare", "capacity=none"], "expected capacity to be a positive integer"],
     ["a wrong rule", [six, ...limit, "--compare", "rules=5/m,6"], "--compare 'rules=5/m,6': expected rules"],
     ["a policy twice", [six, ...limit, "--compare", "2/s", "--compare", "2/s"], "Two policies are called 2/s"],
+    ["calls on stdout", [six, ...limit, "-o", "-"], "the table goes to stdout"],
     ["a prefix with braces", [six, ...limit, "--prefix", "{a}"], "without braces"],
   ];
   test.each(cases)("%s", async (_name, args, message) => {

@@ -354,7 +354,12 @@ function readAdmitted(reply: readonly unknown[]): Admitted {
   if (state === "DUPLICATE") return { state, of: text(reply[2]) };
   if (state === "BLOCKED") return { state, until: number(reply[2]), reason: text(reply[3]) };
   if (state === "FULL") {
-    return { state, depth: number(reply[2]), capacity: number(reply[3]), roomAt: number(reply[4]) };
+    return {
+      state,
+      depth: number(reply[2]),
+      capacity: number(reply[3]),
+      roomAt: text(reply[4]) === "" ? Infinity : number(reply[4]),
+    };
   }
   if (state === "GRANTED") {
     return { state, slot: number(reply[2]), late: number(reply[3]), concurrency: number(reply[5]) };

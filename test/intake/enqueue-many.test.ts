@@ -41,7 +41,11 @@ test("all or none: what does not fit is refused as a whole, and stores nothing",
     capacity: 10,
     depth: 6,
   });
-  await expect(client.enqueueMany(urls("http://a.example", 11))).rejects.toMatchObject({ code: "ERR_QUEUE_FULL" });
+  await expect(client.enqueueMany(urls("http://a.example", 11))).rejects.toMatchObject({
+    code: "ERR_QUEUE_FULL",
+    retryAfter: Infinity,
+    message: expect.stringMatching(/never room for so many at once$/),
+  });
   // One bad call spoils them all.
   const bad = [...urls("http://a.example", 2), { url: "http://a.example/", body: "on a GET" }];
   await expect(client.enqueueMany(bad)).rejects.toMatchObject({ code: "ERR_INVALID_CALL" });

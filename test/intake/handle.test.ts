@@ -141,6 +141,7 @@ test("bad changes are refused by name and change nothing", async () => {
   await refused({ capacity: 0 }, "capacity");
   await refused({ capcity: 5 }, "capcity");
   await refused({ maxWait: "5s" }, "maxWait");
+  await expect(handle.set({ maxWait: "5s" } as object)).rejects.toThrow("it is declared with the limit");
   // @ts-expect-error no duration
   await expect(handle.set({ capacity: 5 }, { for: "a while" })).rejects.toMatchObject({ code: "ERR_INVALID_LIMIT" });
   // @ts-expect-error no duration

@@ -36,6 +36,17 @@ describe("an id of the caller's own", () => {
     expect(upstream.arrivals).toHaveLength(1);
   });
 
+  test("is what the `headers` of the limit get", async () => {
+    await using upstream = await startUpstream();
+    await using desk = openDesk({ "127.0.0.1": { rate: "1000/s", headers: ({ id }) => ({ "x-call": id }) } });
+    const own = await desk.client.enqueue(upstream.url, { id: "order-17" });
+    await own.result();
+    const made = await desk.client.enqueue(upstream.url);
+    await made.result();
+    const calls = upstream.arrivals.map(({ headers }) => headers["x-call"]);
+    expect(calls).toEqual(["order-17", made.id.split("~")[1]]);
+  });
+
   test("names another call in another bucket", async () => {
     await using upstream = await startUpstream();
     await using desk = openDesk({ "127.0.0.1/a": { rate: "1000/s" }, "127.0.0.1/b": { rate: "1000/s" } });

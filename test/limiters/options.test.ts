@@ -21,6 +21,10 @@ describe("options", () => {
     expect(() => createLimiter(url, { algorithm: "sliding-log", limit: 1, per: "1s", rules: ["1/s"] })).toThrow(
       invalid,
     );
+    // @ts-expect-error the cost is what counts
+    expect(() => createLimiter(url, { algorithm: "fixed-window", limit: 1, per: "1s", counts: "cost" })).toThrow(
+      invalid,
+    );
     // @ts-expect-error no duration
     expect(() => createLimiter(url, { algorithm: "sliding-window", limit: 1, per: "soon" })).toThrow(invalid);
     // @ts-expect-error nothing

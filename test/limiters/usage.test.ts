@@ -41,6 +41,12 @@ describe("counts", () => {
     expect(await count(60, 1500)).toBe(0);
   });
 
+  test("of a time that is none, is refused", async () => {
+    // @ts-expect-error no number
+    await expect(usageOf(60_000, 1000).count("s", "1m")).rejects.toThrow("a number of seconds above 0");
+    await expect(usageOf(60_000, 1000).count("s", 0)).rejects.toMatchObject({ code: "ERR_INVALID_LIMIT" });
+  });
+
   test("by the clock of Redis, where no other is given", async () => {
     const usage = usageOf(3_600_000, 1000);
     expect(await usage.addCount("s", 3600)).toBe(1);

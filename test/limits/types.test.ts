@@ -20,6 +20,8 @@ const limits = defineLimits({
 });
 type Name = LimitName<typeof limits>;
 
+const window = { algorithm: "fixed-window", limit: 1, per: "1d" } as const;
+
 /** Stands for `run` and `limit` of a client. */
 function run<const N extends string>(known: Limits<N>, name: LimitName<Limits<N>>): string {
   return known.resolve(name).limit.name;
@@ -121,6 +123,10 @@ describe("options", () => {
         },
       },
     });
+    // @ts-expect-error strict is for token buckets
+    expect(() => defineLimits({ a: { rate: "1/s", admit: { ...window, strict: true } } })).toThrow(invalid);
+    defineLimits({ a: { rate: "1/s", admit: { ...window, countRefused: true } } });
+    defineLimits({ a: { rate: "1/s", admit: { algorithm: "token-bucket", max: 1, refillTime: "1s", strict: true } } });
     // @ts-expect-error a cost is a number
     defineLimits({ "a.com": { rate: "1/s", cost: () => "5" } });
     expectTypeOf<Headers | Record<string, string> | [string, string][]>().toExtend<HeadersSource>();

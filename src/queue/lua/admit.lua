@@ -19,7 +19,7 @@
 --          wait in µs, in place of ARGV[7]), d (key under which only one call may wait) and u ('join' or 'refuse' what it finds)
 -- Reply    { 'LATE', now } · { 'UNDECLARED' } · { 'BLOCKED', now, until, reason } · { 'DUPLICATE', now, id that waits }
 --          { 'QUOTA', now, when it fits in µs or '' for never, producer }
---          { 'FULL', now, depth, capacity, time of room }
+--          { 'FULL', now, depth, capacity, time of room in µs or '' for never }
 --          { 'GRANTED', now, slot, lateness in µs, moved in all in µs, concurrency }
 --          { 'ADDED', now, number added, expected start of the first, of the last, attended, depth, { dropped… },
 --            { which of the calls were known, from 0… }, { under which id each of these is known… } }, where the
@@ -205,7 +205,9 @@ end
 if fresh > room then
   if mode == 'all' or (room <= 0 and not known[0]) then
     refuse(fresh)
-    return { 'FULL', micros(now), depth, g.capacity, micros(timeOfRoom((mode == 'all' and fresh or 1) - room)) }
+    local together = mode == 'all' and fresh or 1
+    local at = together <= g.capacity and micros(timeOfRoom(together - room)) or ''
+    return { 'FULL', micros(now), depth, g.capacity, at }
   end
   -- Calls are accepted in order, up to the first that has no room.
   local accepted, before = 0, fresh
