@@ -85,7 +85,7 @@ export class UnknownHostError extends SpillwayError {
   }
 }
 
-/** The producer of the call has used up his quota of the shared queue (`admit`). */
+/** The producer of the call has used up its quota of the shared queue (`admit`). */
 export class QuotaExceededError extends SpillwayError {
   readonly code = "ERR_QUOTA_EXCEEDED";
   readonly limit: string;

@@ -119,9 +119,10 @@ function stairs(name: string, panel: Panel, line: Timeline, what: Counted, x: X,
 function rateLine(panel: Panel, { limits }: Simulation, unitMs: number): string {
   const [only, ...others] = Object.values(limits);
   if (only === undefined || others.length > 0 || only.buckets > 1) return "";
-  const { limit, per } = only.rate;
-  const value = (limit / per) * unitMs;
-  return value > panel.most ? "" : bound(panel, value, `${limit}/${formatDuration(per).replace(/^1(?=[a-z]+$)/, "")}`);
+  const { limit, perMs } = only.rate;
+  const value = (limit / perMs) * unitMs;
+  const period = formatDuration(perMs).replace(/^1(?=[a-z]+$)/, "");
+  return value > panel.most ? "" : bound(panel, value, `${limit}/${period}`);
 }
 
 function describe(name: string, { total }: Simulation): string {

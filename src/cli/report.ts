@@ -27,7 +27,7 @@ function table(title: string, summaries: readonly ((SimulationSummary & Partial<
   const codes = [...new Set(summaries.flatMap((summary) => Object.keys(summary?.refused ?? {})))].sort();
   const most = ({ mostInPeriod, rate }: Partial<LimitSummary>): string =>
     rate === undefined ? "" : `${count(mostInPeriod ?? 0)} of ${count(rate.limit)}`;
-  const per = summaries.flatMap((summary) => summary?.rate?.per ?? []);
+  const per = summaries.flatMap((summary) => summary?.rate?.perMs ?? []);
   const sameNames = new Set(per).size === 1 ? `most in ${wait(per[0] ?? 0)}` : "most in the period of the rate";
   const rows: Row[] = [
     ["offered", ({ offered }) => count(offered)],

@@ -1,7 +1,10 @@
 import { EventEmitter } from "node:events";
 import { ClosedError } from "../errors.js";
 
-/** What a client or worker tells about itself. Nothing is printed by the library; without listeners nothing happens. */
+/**
+ * What a client or worker tells about itself; without listeners nothing happens. The `id` of a durable call is that of
+ * its ticket: `client.ticket(id)`.
+ */
 export interface SpillwayEvents {
   /** Something a person should know: an eviction policy that loses calls, a lost connection, a failed renewal. */
   warning: [Error];

@@ -20,7 +20,7 @@ export interface LimitSummary extends SimulationSummary {
   /** Its buckets that had calls. */
   readonly buckets: number;
   /** Its rate: so many starts (or so much cost, where the rate counts that) in so many ms. */
-  readonly rate: { readonly limit: number; readonly per: number };
+  readonly rate: { readonly limit: number; readonly perMs: number };
   /** The most of one bucket in any window of that length. */
   readonly mostInPeriod: number;
 }
@@ -83,7 +83,7 @@ export class Tally {
 
   of(limit: Limit): LimitSummary {
     const mostInPeriod = this.buckets.reduce((most, bucket) => Math.max(most, bucket.mostInPeriod), 0);
-    const rate = { limit: limit.rate.limit, per: limit.rate.perMs };
+    const rate = { limit: limit.rate.limit, perMs: limit.rate.perMs };
     return { ...Tally.all([this]), buckets: this.buckets.length, rate, mostInPeriod };
   }
 

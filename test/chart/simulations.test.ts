@@ -6,7 +6,7 @@ const nothing = { offered: 0, sent: 0, refused: {}, wait: { p50: 0, p95: 0, p99:
 const limit = (count: number, per: number, buckets = 1): LimitSummary => ({
   ...nothing,
   buckets,
-  rate: { limit: count, per },
+  rate: { limit: count, perMs: per },
   mostInPeriod: 0,
 });
 const simulated = (given: Partial<Simulation["timeline"]>, limits: Simulation["limits"] = {}): Simulation => ({

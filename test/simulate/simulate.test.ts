@@ -37,7 +37,7 @@ describe("calls of one limit", () => {
     };
     expect(total).toEqual(expected);
     expect(limits).toEqual({
-      api: { ...expected, buckets: 1, rate: { limit: 2, per: 1000 }, mostInPeriod: 2 },
+      api: { ...expected, buckets: 1, rate: { limit: 2, perMs: 1000 }, mostInPeriod: 2 },
     });
     expect(span).toBe(1515);
   });
@@ -91,7 +91,7 @@ describe("calls of one limit", () => {
     const arrivals: Arrival[] = [4, 6, 5, 1].map((cost) => ({ at: 0, cost }));
     const { calls, limits } = await replay({ rate, burst: 10, lateness: 0 }, arrivals);
     expect(ends(calls)).toEqual([0, 0, 500, 600]);
-    expect(limits["api"]).toMatchObject({ mostInPeriod: 16, rate: { limit: 10, per: 1000 } });
+    expect(limits["api"]).toMatchObject({ mostInPeriod: 16, rate: { limit: 10, perMs: 1000 } });
   });
 
   test("hold a place in flight for their duration", async () => {
