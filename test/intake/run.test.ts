@@ -87,3 +87,21 @@ test("knows the names of its limits at compile time", async () => {
   // @ts-expect-error a misspelt option
   await client.run("billing", () => 1, { keys: "a" });
 });
+
+test("what is no function takes no slot, and what is no response is the error of whoever reports it", async () => {
+  const limit = name();
+  await using desk = openDesk({ [limit]: { rate: "1000/s" } });
+  const { client } = desk;
+  const invalid = { code: "ERR_INVALID_CALL" };
+  // @ts-expect-error no function
+  await expect(client.run(limit, {})).rejects.toMatchObject(invalid);
+  expect(await client.limit(limit).usage(60)).toMatchObject({ sent: 0 });
+  // @ts-expect-error a plain object of headers
+  const plain = client.run(limit, ({ report }) => report({ status: 429, headers: { "retry-after": "2" } }));
+  await expect(plain).rejects.toMatchObject(invalid);
+  // @ts-expect-error nothing
+  await expect(client.run(limit, ({ report }) => report())).rejects.toMatchObject(invalid);
+  const headers = { get: (header: string) => (header === "retry-after" ? "60" : null) };
+  await client.run(limit, ({ report }) => report({ status: 429, headers }));
+  await until(async () => (await client.limit(limit).stats()).paused !== undefined);
+});
