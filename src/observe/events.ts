@@ -1,5 +1,6 @@
 import { EventEmitter } from "node:events";
 import { ClosedError } from "../errors.js";
+import { plainly } from "../redis/answer.js";
 
 /**
  * What a client or worker tells about itself; without listeners nothing happens. The `id` of a durable call is that of
@@ -51,9 +52,10 @@ export class Reporter {
   }
 
   /** Connections fail by the dozen while a server is away; each distinct reason is told once until it is back. */
-  connection(error: unknown): void {
+  connection(cause: unknown): void {
     // What ends after closing could not tell Redis so: that was asked for.
-    if (error instanceof ClosedError) return;
+    if (cause instanceof ClosedError) return;
+    const error = plainly(cause);
     this.lastConnectionError = error;
     const reason = error instanceof Error ? error.message : String(error);
     if (this.#said.has(reason)) return;

@@ -15,7 +15,10 @@ const UNABLE = /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|OOM|MISCONF|N
 export async function answered<T>(reply: Promise<T>, patience: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new UnansweredError(`Redis did not answer within ${patience} ms`)), patience);
+    timer = setTimeout(
+      () => reject(new UnansweredError(`Redis did not answer within ${Math.round(patience)} ms`)),
+      patience,
+    );
   });
   try {
     return await Promise.race([reply, timeout]);
@@ -36,5 +39,14 @@ function translate(error: unknown): unknown {
     return new RedisUnavailableError("Redis is not reachable", { cause: error });
   }
   if (error instanceof TypeError) return error;
-  return new UnansweredError(`The connection to Redis was lost: ${error.message}`, { cause: error });
+  const plain = plainly(error);
+  return plain === error
+    ? new UnansweredError(`The connection to Redis was lost: ${error.message}`, { cause: error })
+    : plain;
+}
+
+/** Ioredis tells of a command that was under way when its connection broke by the option that says not to repeat it. */
+export function plainly(error: unknown): unknown {
+  if (!(error instanceof Error) || error.name !== "MaxRetriesPerRequestError") return error;
+  return new UnansweredError("The connection to Redis was lost", { cause: error });
 }

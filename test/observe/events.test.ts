@@ -1,9 +1,13 @@
 /** What clients and workers tell about themselves. */
-import type { EventEmitter } from "node:events";
+import { type EventEmitter, once } from "node:events";
+import { createServer } from "node:net";
+import { Redis } from "ioredis";
 import { expect, expectTypeOf, test } from "vitest";
 import { createClient, createWorker, defineLimits, type SpillwayEvents } from "spillway";
 import { hasNativeRedis, nativeRedis, redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstream } from "../helpers/upstream.js";
+import { Reporter } from "../../dist/observe/events.js";
+import { answered } from "../../dist/redis/answer.js";
 import { bounded, until } from "../helpers/wait.js";
 import { openDesk } from "../intake/desk.js";
 
@@ -124,4 +128,29 @@ test("drops, pauses, retries and ends are told by who saw them", async () => {
   expect(await late.cancel()).toBe(true);
   expect(drops).toEqual([{ limit, bucket, id: late.id, why: "cancelled" }]);
   expect(await bounded(busy.result(), 5000, "the result after the pause")).toMatchObject({ status: 200, attempts: 2 });
+});
+
+test("a connection that breaks under a command is told as that, and not by an option of ioredis", async () => {
+  const server = createServer((socket) => socket.once("data", () => socket.destroy())).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  const port = typeof address === "object" ? address?.port : undefined;
+  const redis = new Redis({
+    port: port ?? 0,
+    maxRetriesPerRequest: 0,
+    enableReadyCheck: false,
+    retryStrategy: () => 5,
+  });
+  redis.on("error", () => {});
+  try {
+    const error: unknown = await bounded(answered(redis.ping(), 5000), 5000, "the reply").catch((thrown) => thrown);
+    expect(error).toMatchObject({ code: "ERR_REDIS_UNAVAILABLE", message: "The connection to Redis was lost" });
+    const report = new Reporter();
+    const told = listen(report.events, "warning");
+    report.connection(error instanceof Error ? error.cause : error);
+    expect(told).toMatchObject([{ message: "The connection to Redis was lost" }]);
+  } finally {
+    redis.disconnect();
+    server.close();
+  }
 });
