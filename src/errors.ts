@@ -132,7 +132,10 @@ export class BlockedError extends SpillwayError {
   }
 }
 
-/** Redis did not answer in time. What was reported with this error was not accepted. */
+/**
+ * Redis did not answer in time. A call that failed with this error was not accepted; whether `limit()` or a limiter has done what
+ * it was asked for is not known.
+ */
 export class RedisUnavailableError extends SpillwayError {
   readonly code = "ERR_REDIS_UNAVAILABLE";
   constructor(message: string, options?: ErrorOptions) {

@@ -1,7 +1,12 @@
 import { ClosedError, RedisUnavailableError } from "../errors.js";
 
 /** A reply did not come. Whether the server has done what was asked is not known. */
-export class UnansweredError extends RedisUnavailableError {}
+export class UnansweredError extends RedisUnavailableError {
+  /** Whoever gets it knows the class that is exported. */
+  override get name(): string {
+    return "RedisUnavailableError";
+  }
+}
 
 /** How long a caller waits for Redis before it is told that there is none. */
 export const PATIENCE_MS = 1000;

@@ -145,6 +145,7 @@ test("a connection that breaks under a command is told as that, and not by an op
   try {
     const error: unknown = await bounded(answered(redis.ping(), 5000), 5000, "the reply").catch((thrown) => thrown);
     expect(error).toMatchObject({ code: "ERR_REDIS_UNAVAILABLE", message: "The connection to Redis was lost" });
+    expect(error).toMatchObject({ name: "RedisUnavailableError" });
     const report = new Reporter();
     const told = listen(report.events, "warning");
     report.connection(error instanceof Error ? error.cause : error);
