@@ -1,5 +1,5 @@
 import type { EventEmitter } from "node:events";
-import { ClosedError, InvalidLimitError } from "../errors.js";
+import { ClosedError, InvalidCallError, InvalidLimitError } from "../errors.js";
 import { checkKeys } from "../limits/check.js";
 import type { LimitName, Limits } from "../limits/define.js";
 import type { SpillwayEvents } from "../observe/events.js";
@@ -59,7 +59,11 @@ export interface ReportedResponse extends Omit<FeedbackResponse, "body"> {
 export interface RunContext {
   /** That of the options. */
   readonly signal: AbortSignal | undefined;
-  /** Tells what the server has answered (a `Response`, or `{ status, headers: { get } }`), so that its limits are heard. */
+  /**
+   * Tells what the server has answered (a `Response`, or `{ status, headers: { get } }`), so that its limits are heard.
+   *
+   * @throws {InvalidCallError} when it is told of anything else.
+   */
   report(response: ReportedResponse): void;
   /** Tells what the call has cost in fact: a number from 0 on. */
   settle(cost: number): void;
@@ -120,6 +124,15 @@ export function createClient<const L extends Limits>(options: ClientOptions<L>):
   return new OpenClient<L>(context, worker ? startWorker(context, {}, async () => {}) : undefined);
 }
 
+/** @throws {InvalidCallError} when this is not as much of a response as can be heard. */
+function readReported(response: ReportedResponse): FeedbackResponse {
+  const { status, headers, body, now }: Partial<ReportedResponse> = response ?? {};
+  if (typeof status !== "number" || typeof headers?.get !== "function") {
+    throw new InvalidCallError("Expected to be told of a Response, or { status, headers: { get } }");
+  }
+  return { status, headers, now, body: typeof body === "string" ? body : undefined };
+}
+
 export class OpenClient<L extends Limits> implements Client<L> {
   readonly fetch: ThrottledFetch;
   readonly context: Context;
@@ -153,8 +166,7 @@ export class OpenClient<L extends Limits> implements Client<L> {
     const ref = this.context.session.limits.resolve(limit, key);
     const terms = termsOfRun(ref.limit, wished);
     const permit = await acquire(this.context, ref, { terms, signal, closing: this.closing });
-    const report = ({ status, headers, body, now }: ReportedResponse): void =>
-      permit.answered({ status, headers, now, body: typeof body === "string" ? body : undefined });
+    const report = (response: ReportedResponse): void => permit.answered(readReported(response));
     const settle = (actual: number): void => permit.settle(checkActualCost(actual));
     try {
       return await call({ signal, report, settle });
