@@ -121,7 +121,7 @@ export function createClient<const L extends Limits>(options: ClientOptions<L>):
   const { redis, prefix, limits, worker = false } = options;
   if (typeof worker !== "boolean") throw new InvalidLimitError("worker", "true or false", worker);
   const context = openContext({ redis, prefix, limits });
-  return new OpenClient<L>(context, worker ? startWorker(context, {}, async () => {}) : undefined);
+  return new OpenClient<L>(context, worker ? startWorker(context) : undefined);
 }
 
 /** @throws {InvalidCallError} when this is not as much of a response as can be heard. */
