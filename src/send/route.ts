@@ -52,13 +52,13 @@ export class Route {
     this.#origins.clear();
   }
 
-  /** The headers of the next request, with those that its limit adds. */
-  async headers(): Promise<string[]> {
+  /** The headers of the next request, with those that its limit adds: see {@link prepareHeaders}. */
+  async headers(closing: AbortSignal): Promise<string[]> {
     const { ref, request } = this.#hop;
     const { origin } = new URL(request.url);
     const allowed = this.#origins.get(ref.limit) ?? origin;
     this.#origins.set(ref.limit, allowed);
-    return allowed === origin ? prepareHeaders(request, this.#start.id, ref.limit) : request.headers.flat();
+    return allowed === origin ? prepareHeaders(request, this.#start.id, ref.limit, closing) : request.headers.flat();
   }
 
   /**
