@@ -1,6 +1,7 @@
 import { UpstreamError } from "../errors.js";
 import type { BucketRef, Limits } from "../limits/define.js";
-import type { Limit, LimitRequest } from "../limits/options.js";
+import { costOf } from "../limits/ask.js";
+import type { Limit } from "../limits/options.js";
 import type { StoredRequest } from "../queue/call.js";
 import { newId } from "../queue/ids.js";
 import { readTerms } from "../queue/terms.js";
@@ -64,7 +65,8 @@ export class Route {
   /**
    * Goes on to where the response leads, if it is a redirect that is to be followed; otherwise it is the result.
    *
-   * @throws {UnknownHostError} when no limit covers that host; {UpstreamError} when it leads nowhere.
+   * @throws {UnknownHostError} when no limit covers that host; {UpstreamError} when it leads nowhere; {InvalidCallError}
+   *   when a function of that limit fails.
    */
   follow(response: AttemptResponse, attempts: number): boolean {
     if (this.#start.request.redirect === "manual") return false;
@@ -75,12 +77,13 @@ export class Route {
     const headers = new Headers(request.headers.map(([name, value]): [string, string] => [name, value]));
     const ref = this.#limits.match(url, { method, headers });
     const { id, ref: home, cost } = this.#start;
+    const usualCost = (): number => costOf(ref.limit, { url: new URL(url), method, headers, body });
     this.#hop = {
       request,
       ref,
       // In another bucket this id may be that of another call.
       id: ref.bucket === home.bucket ? id : newId(),
-      cost: ref.limit === home.limit ? cost : costOf(ref.limit, { url: new URL(url), method, headers, body }),
+      cost: ref.limit === home.limit ? cost : readTerms({}, usualCost).cost,
     };
     return true;
   }
@@ -99,8 +102,4 @@ export class Route {
       throw failed(`more than ${MOST_REDIRECTS} of them`);
     return request;
   }
-}
-
-function costOf({ cost = 1 }: Limit, request: LimitRequest & { readonly body: string | undefined }): number {
-  return readTerms({}, () => (typeof cost === "number" ? cost : cost(request))).cost;
 }

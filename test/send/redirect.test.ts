@@ -172,6 +172,22 @@ test("a host that no limit covers gets nothing, and the call ends with ERR_UNKNO
   expect(await p.desk.client.limit(p.from.host).failed()).toMatchObject([{ id: ticket.id }]);
 });
 
+test.each(["key", "cost"])(
+  "where the %s of the limit that it leads to fails, so does the call, once",
+  async (option) => {
+    const broken = (): never => {
+      throw new Error("out of order");
+    };
+    await using p = await pair({
+      define: (from, to) => ({ [from]: { rate: "1000/s" }, [to]: { rate: "1000/s", [option]: broken } }),
+    });
+    const ticket = await p.desk.client.enqueue(`${p.from.url}/302`);
+    const message = `The \`${option}\` function of the limit failed: out of order`;
+    await expect(ticket.result()).rejects.toMatchObject({ code: "ERR_INVALID_CALL", message });
+    expect(p.from.arrivals).toHaveLength(1);
+  },
+);
+
 /** A server that leads to what the path says, and a client of it. */
 async function leading(to: (path: string) => string): Promise<{ upstream: Upstream; desk: Desk } & AsyncDisposable> {
   const upstream = await startUpstream({
