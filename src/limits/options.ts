@@ -87,8 +87,8 @@ export interface LimitOptions extends PolicyOptions {
    */
   readonly maxWait?: Duration;
   /**
-   * How long one attempt of a durable call (`enqueue`) may take. A duration up to 24 days. `fetch` and `run` are
-   * bounded by the signal that the caller passes.
+   * How long one attempt of a durable call (`enqueue`) may take, or each request of it where redirects are followed. A
+   * duration up to 24 days. `fetch` and `run` are bounded by the signal that the caller passes.
    *
    * @default "30s"
    */
@@ -159,8 +159,9 @@ export interface LimitOptions extends PolicyOptions {
    */
   readonly adaptive?: boolean;
   /**
-   * Headers to add to a durable call. The worker calls it before each attempt, so that credentials never enter Redis
-   * and are fresh when they are sent. `id` is the id of the call.
+   * Headers to add to a durable call. The worker calls it before each request, so that credentials never enter Redis and
+   * are fresh when they are sent: once more where that has waited for its slot for over a second since. It may take as long
+   * as the `timeout`; when it fails, so does the attempt. `id` is the id of the call.
    *
    * @default none
    */
