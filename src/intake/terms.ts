@@ -1,4 +1,5 @@
 import { InvalidCallError } from "../errors.js";
+import { isName } from "../limits/check.js";
 import { ask, costOf, type SeenRequest } from "../limits/ask.js";
 import type { Limit } from "../limits/options.js";
 import { readTerms, type Terms, type Wished } from "../queue/terms.js";
@@ -33,7 +34,7 @@ export function termsOfRun(
 }
 
 function checkProducer({ name }: Limit, producer: unknown): string {
-  if (typeof producer === "string" && producer !== "" && !/\p{Surrogate}/u.test(producer)) return producer;
+  if (isName(producer)) return producer;
   throw new InvalidCallError(
     `Limit "${name}" has a quota for each producer: expected a non-empty string, got ${JSON.stringify(producer)}`,
   );
