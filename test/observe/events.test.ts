@@ -2,6 +2,7 @@
 import type { EventEmitter } from "node:events";
 import { expect, expectTypeOf, test } from "vitest";
 import { createClient, createWorker, defineLimits, type SpillwayEvents } from "spillway";
+import { Reporter } from "../../dist/observe/events.js";
 import { hasNativeRedis, nativeRedis, redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstream } from "../helpers/upstream.js";
 import { bounded, until } from "../helpers/wait.js";
@@ -124,4 +125,15 @@ test("drops, pauses, retries and ends are told by who saw them", async () => {
   expect(await late.cancel()).toBe(true);
   expect(drops).toEqual([{ limit, bucket, id: late.id.split("~")[1], why: "cancelled" }]);
   expect(await bounded(busy.result(), 5000, "the result after the pause")).toMatchObject({ status: 200, attempts: 2 });
+});
+
+test("what is told once a minute for each bucket is not remembered for more and more of them", () => {
+  const report = new Reporter();
+  const told = listen(report.events, "unattended");
+  report.unattended("a", "first");
+  report.unattended("a", "first");
+  expect(told).toHaveLength(1);
+  for (let i = 0; i < 10_000; i++) report.unattended("a", `bucket ${i}`);
+  report.unattended("a", "first");
+  expect(told).toHaveLength(10_002);
 });
