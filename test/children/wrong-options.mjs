@@ -7,7 +7,7 @@ for (const wrong of options) {
   try {
     createWorker({ redis, prefix, limits, ...wrong });
   } catch (error) {
-    process.stdout.write(`${error instanceof Error && "option" in error ? error.option : error}\n`);
+    process.stdout.write(`${error instanceof Error && "option" in error ? String(error.option) : String(error)}\n`);
   }
 }
 // The parent's channel is the only thing that would keep it alive.
