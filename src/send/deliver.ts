@@ -67,6 +67,8 @@ async function send(sending: Sending, call: TakenCall): Promise<End | undefined>
     const { response, attempts } = await sendWithRetries(sending, call, request, progress);
     return { outcome: toAnswer(call, progress, response, attempts), body: response.body };
   } catch (error) {
+    // Nothing was sent in it: another call may start then.
+    if (progress.slot !== undefined) returnSlot(context, call.ref, progress.slot);
     if (error instanceof FailedAttempt && !progress.inFlight && (await comesBack(sending, call, error)))
       return undefined;
     if (error instanceof FailedAttempt || error instanceof SpillwayError) return { outcome: toFailure(call, error) };
@@ -104,10 +106,7 @@ async function sendWithRetries(
   const { clock } = context.session;
   const { ref, id, slot } = call;
   const mayRepeat = isIdempotent(request, ref.limit.retry.methods);
-  if (call.stalls > 0 && !mayRepeat) {
-    returnSlot(context, ref, slot);
-    throw new MaybeSentError(id);
-  }
+  if (call.stalls > 0 && !mayRepeat) throw new MaybeSentError(id);
   const route = new Route(context.session.limits, { id, ref, request, cost: slot.cost });
   const once = async (number: number): Promise<{ response: AttemptResponse; attempts: number }> => {
     // What must not be sent twice goes on where it is.

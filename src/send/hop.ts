@@ -90,8 +90,9 @@ async function prepare(
   const { hop } = route;
   const headers = await route.headers(closing);
   const askedAt = performance.now();
-  const held = await ownSlot(sending, hop, progress.slot, deadline);
+  const { slot } = progress;
   progress.slot = undefined;
+  const held = await ownSlot(sending, hop, slot, deadline);
   if (hop.ref.limit.headers === undefined || performance.now() - askedAt < FRESH_MS) return { headers, held };
   const fresh = await route.headers(closing).catch((error: unknown) => {
     returnSlot(context, hop.ref, held);

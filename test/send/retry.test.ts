@@ -233,6 +233,19 @@ test("a headers function that never ends has no longer than an attempt", async (
   expect(upstream.arrivals).toEqual([]);
 });
 
+test("the slot of a call that was not sent is that of the next one", async () => {
+  let calls = 0;
+  const headers = () => {
+    if (++calls === 1) throw new Error("no token");
+    return {};
+  };
+  await using here = await setUp([answer(200)], { headers, rate: "1/h", retry: false });
+  const { client, upstream } = here;
+  await expect((await client.enqueue(upstream.url)).result()).rejects.toMatchObject({ code: "ERR_UPSTREAM" });
+  const next = (await client.enqueue(upstream.url)).result();
+  expect(await bounded(next, 10_000, "the next call")).toMatchObject({ status: 200 });
+});
+
 test("a worker that closes does not wait for a headers function; the call goes back", async () => {
   let asked = false;
   const headers = (): Promise<never> => new Promise(() => void (asked = true));
