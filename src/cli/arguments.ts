@@ -4,6 +4,9 @@ import { defineLimits, InvalidLimitError, type LimitOptions } from "../index.js"
 /** What was asked for cannot be done, and nothing has been sent: the message is for whoever typed it. */
 export class UsageError extends Error {}
 
+/** What was typed as a number, or else is to be read by whoever gets it. */
+export const numberOr = (text: string): string | number => (/^\d+(\.\d+)?$/.test(text) ? Number(text) : text);
+
 /** The command line of `spillway run`, checked. */
 export interface RunArguments {
   /** Undefined: stdin. */

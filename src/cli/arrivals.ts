@@ -3,7 +3,7 @@ import { stat } from "node:fs/promises";
 import { pipeline, Readable } from "node:stream";
 import { parse } from "csv-parse";
 import type { Arrival, Duration } from "../index.js";
-import { UsageError } from "./arguments.js";
+import { numberOr, UsageError } from "./arguments.js";
 import { readLines } from "./lines.js";
 import type { SimulateArguments } from "./simulate-arguments.js";
 
@@ -145,8 +145,6 @@ function toArrival(record: Readonly<Record<string, unknown>>, seconds: boolean):
   const named = Object.entries(terms).filter(([, one]) => one !== undefined);
   return { at: seconds && typeof at === "number" ? at * 1000 : at, ...Object.fromEntries(named) };
 }
-
-const numberOr = (text: string): string | number => (/^\d+(\.\d+)?$/.test(text) ? Number(text) : text);
 
 function mustNotBeSeconds(at: Arrival["at"]): void {
   if (typeof at !== "number" || at < SECONDS.from || at >= SECONDS.to) return;

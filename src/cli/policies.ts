@@ -1,6 +1,6 @@
 import { extname } from "node:path";
 import { defineLimits, type Duration, InvalidLimitError, type LimitOptions, type Limits, type Rule } from "../index.js";
-import { UsageError } from "./arguments.js";
+import { numberOr, UsageError } from "./arguments.js";
 import { loadConfig, toOptions } from "./config.js";
 import type { SimulateArguments } from "./simulate-arguments.js";
 
@@ -65,8 +65,6 @@ function addLimit(definition: Definition, text: string): void {
 }
 
 const words = (text: string): string[] => text.trim().split(/\s+/);
-
-const numberOr = (text: string): string | number => (/^\d+(\.\d+)?$/.test(text) ? Number(text) : text);
 
 /** Whatever was typed: `defineLimits` checks it, and says what it expected. */
 const READERS: Readonly<Record<string, (text: string) => Partial<LimitOptions>>> = {

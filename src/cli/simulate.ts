@@ -17,11 +17,7 @@ export async function simulateCommand(given: SimulateArguments): Promise<number>
   const embedded = url === undefined ? await startEmbeddedRedis() : undefined;
   const interrupted = new AbortController();
   for (const [signal, code] of [["SIGINT", 130] as const, ["SIGTERM", 143] as const]) {
-    process.once(signal, () => {
-      interrupted.abort(code);
-      // What is waited for may never come.
-      process.stdin.destroy();
-    });
+    process.once(signal, () => interrupted.abort(code));
   }
   const lines = given.output === undefined ? undefined : new CallLines(given.output);
   try {

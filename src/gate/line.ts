@@ -88,6 +88,8 @@ class Line {
       if (signal?.aborted === true) {
         returnSlot(this.#context, this.#ref, slot);
         abort();
+        // This line may have been made for this call.
+        this.#schedule();
         return;
       }
       if (signal !== undefined) stopListening = onAbort(signal, abort);

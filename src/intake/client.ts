@@ -63,7 +63,7 @@ export interface RunContext {
    * Tells what the server has answered (a `Response`, or `{ status, headers: { get } }`), so that its limits are heard. Headers in
    * a plain object: `new Headers(…)`.
    *
-   * @throws {InvalidCallError} when it is no response.
+   * @throws {InvalidCallError} when it is told of anything else.
    */
   report(response: ReportedResponse): void;
   /** Tells what the call has cost in fact: a number from 0 on. */
@@ -122,7 +122,7 @@ export function createClient<const L extends Limits>(options: ClientOptions<L>):
   const { redis, prefix, limits, worker = false } = options;
   if (typeof worker !== "boolean") throw new InvalidLimitError("worker", "true or false", worker);
   const context = openContext({ redis, prefix, limits });
-  return new OpenClient<L>(context, worker ? startWorker(context, {}, async () => {}) : undefined);
+  return new OpenClient<L>(context, worker ? startWorker(context) : undefined);
 }
 
 /** @throws {InvalidCallError} for what is no response: heard later, it would be nobody's error. */

@@ -16,6 +16,7 @@ import { list, number, texts } from "../redis/reply.js";
 /** A durable call that failed, as it is kept in BullMQ's failed set. */
 export interface FailedCall {
   readonly id: string;
+  /** URL and method are empty for a call that a later version has stored. */
   readonly url: string;
   readonly method: string;
   readonly reason: string;
@@ -114,7 +115,7 @@ export class BucketHandle implements LimitHandle {
     const reply = await this.#context.session.run(this.#ref, "failed", ["", "list", checkInteger(limit, "limit")]);
     return list(reply[2]).map((call) => {
       const [id, reason, failedAt, data] = texts(call);
-      const { url, method } = decodeRequest(data ?? "");
+      const { url, method } = shown(data ?? "");
       const ticket = ticketId(this.#ref.bucket, id ?? "");
       return { id: ticket, url, method, reason: reason ?? "", failedAt: new Date(Number(failedAt)) };
     });
@@ -128,6 +129,15 @@ export class BucketHandle implements LimitHandle {
 
   async #control(operation: string, duration: number | "" = "", detail = ""): Promise<readonly unknown[]> {
     return this.#context.session.run(this.#ref, "control", ["", operation, duration, detail]);
+  }
+}
+
+/** A call of another format is among those that failed: its `reason` says so, and it must not hide the others. */
+function shown(data: string): Pick<FailedCall, "url" | "method"> {
+  try {
+    return decodeRequest(data);
+  } catch {
+    return { url: "", method: "" };
   }
 }
 

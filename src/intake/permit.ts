@@ -70,7 +70,8 @@ async function awaitTurn(context: Context, ref: BucketRef, terms: Terms, signal:
     const started = (): void => reportStart(context, ref, slot, session.clock.now());
     const answered = (response: FeedbackResponse): void => {
       keepWarm(context, ref);
-      void heed(context, ref, response, slot);
+      // The headers may be those of an object that `run` was told of.
+      heed(context, ref, response, slot).catch((error: unknown) => context.report.warn(error));
     };
     const settle = (cost: number): void => settleCost(context, ref, slot, cost);
     const ended = (response: FeedbackResponse): void => void heedBody(context, ref, response, slot);

@@ -1,4 +1,5 @@
 import { InvalidCallError } from "../errors.js";
+import { isName } from "../limits/check.js";
 
 const MAX_COST = 1_000_000_000;
 /** In the year 2223; in µs, and ten years later, still a whole number of a double. */
@@ -6,12 +7,11 @@ const MAX_AT = 8e12;
 
 const shown = (value: unknown): string => (typeof value === "number" ? String(value) : `a ${typeof value}`);
 
-/** The name of a key: any text but an empty one. */
+/** The name of a key. */
 export function checkKey(key: unknown): string {
-  if (typeof key === "string" && key !== "") return key;
-  throw new InvalidCallError(
-    `Expected a key that is a non-empty string, got ${key === "" ? "an empty one" : shown(key)}`,
-  );
+  if (isName(key)) return key;
+  const got = key === "" ? "an empty one" : typeof key === "string" ? "half of a surrogate pair" : shown(key);
+  throw new InvalidCallError(`Expected a key that is a non-empty string of well-formed Unicode, got ${got}`);
 }
 
 /** A cost, by default 1. */

@@ -1,6 +1,6 @@
 import { InvalidLimitError } from "../errors.js";
 import { keyPart } from "../limits/bucket.js";
-import { checkKeys } from "../limits/check.js";
+import { checkKeys, isName } from "../limits/check.js";
 import { type Duration, formatDuration, parseDuration, UNIT_MS } from "../limits/duration.js";
 import { checkRedis, type RedisOption } from "../redis/connect.js";
 import { number } from "../redis/reply.js";
@@ -62,7 +62,7 @@ export function createUsage(redis: RedisOption | undefined, options: UsageOption
   checkKeys(options, "usage", OPTIONS);
   const { action = "default", prefix = "spillway" } = options;
   checkRedis(redis, options.prefix);
-  if (typeof action !== "string" || action === "") throw new InvalidLimitError("usage.action", "a name", action);
+  if (!isName(action)) throw new InvalidLimitError("usage.action", "a name", action);
   const intervalMs = parseDuration(options.interval ?? UNIT_MS.s, "usage.interval");
   const spanMs = parseDuration(options.span, "usage.span");
   const slots = Math.ceil(spanMs / intervalMs);

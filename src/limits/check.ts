@@ -23,6 +23,11 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** Text that can name something: not empty, and without half of a surrogate pair, which cannot be stored. */
+export function isName(value: unknown): value is string {
+  return typeof value === "string" && value !== "" && !/\p{Surrogate}/u.test(value);
+}
+
 /** A whole number, by default a positive one. */
 export function checkInteger(value: unknown, option: string, bounds: { min?: number; max?: number } = {}): number {
   const { min = 1, max = Number.MAX_SAFE_INTEGER } = bounds;

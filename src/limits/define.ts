@@ -1,4 +1,5 @@
 import { InvalidCallError, InvalidLimitError, UnknownHostError } from "../errors.js";
+import { ask } from "./ask.js";
 import { bucketName, limitPart, parseBucketName } from "./bucket.js";
 import { isRecord } from "./check.js";
 import { PatternIndex } from "./match.js";
@@ -33,7 +34,8 @@ export interface Limits<Name extends string = string> {
    * The bucket of a request.
    *
    * @throws {UnknownHostError} when no limit covers the host.
-   * @throws {InvalidCallError} when this is no http: or https: URL, or `key` did not return a non-empty string.
+   * @throws {InvalidCallError} when this is no http: or https: URL, or `key` failed, or did not return a
+   *   non-empty string.
    */
   match(url: string | URL, request?: RequestHints): BucketRef;
   /**
@@ -129,7 +131,8 @@ function matchRequest(index: PatternIndex<Entry>, input: string | URL, request: 
   if (target === undefined || entry === undefined) throw new UnknownHostError(url.host);
   const { key } = entry.limit;
   const { method = "GET", headers = new Headers() } = request;
-  return refer(entry, hostLabel(target.host, target.port), key?.({ url, method, headers }));
+  const label = hostLabel(target.host, target.port);
+  return refer(entry, label, key && ask("key", () => key({ url, method, headers })));
 }
 
 function parseUrl(input: string | URL): URL {

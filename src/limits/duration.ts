@@ -62,8 +62,8 @@ export function parseDuration(value: unknown, option: string, bounds: DurationBo
 }
 
 /** A duration that a timer of Node holds: a longer one than 2^31 - 1 ms fires at once. */
-export const parseTimer = (value: unknown, option: string): number =>
-  parseDuration(value, option, { max: 24 * UNIT_MS.d });
+export const parseTimer = (value: unknown, option: string, { min = 1 }: Pick<DurationBounds, "min"> = {}): number =>
+  parseDuration(value, option, { min, max: 24 * UNIT_MS.d });
 
 /** Whole ms as the shortest text that {@link parseDuration} reads back: 90_000 is `"1m30s"`. */
 export function formatDuration(ms: number): string {

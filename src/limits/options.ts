@@ -87,8 +87,8 @@ export interface LimitOptions extends PolicyOptions {
    */
   readonly maxWait?: Duration;
   /**
-   * How long one attempt of a durable call (`enqueue`) may take. A duration up to 24 days. `fetch` and `run` are
-   * bounded by the signal that the caller passes.
+   * How long one attempt of a durable call (`enqueue`) may take, or each request of it where redirects are followed. A
+   * duration up to 24 days. `fetch` and `run` are bounded by the signal that the caller passes.
    *
    * @default "30s"
    */
@@ -159,9 +159,11 @@ export interface LimitOptions extends PolicyOptions {
    */
   readonly adaptive?: boolean;
   /**
-   * Headers to add to a durable call. The worker calls it before each attempt, so that credentials never enter Redis
-   * and are fresh when they are sent. `id` is the one that `enqueue` was given, else one made for the
-   * call (what stands behind the last `~` in that of its ticket): the same for all its attempts.
+   * Headers to add to a durable call. The worker calls it before each request, so that credentials never enter Redis and
+   * are fresh when they are sent: once more where that has waited for its slot for over a second since. It may take as long
+   * as the `timeout`; when it fails, so does the attempt. `id` is the one that `enqueue` was given, else one made for the
+   * call (what stands behind the last `~` in that of its ticket): the same for all its attempts. They go to the origin of
+   * the call only, not where a redirect leads.
    *
    * @default none
    */

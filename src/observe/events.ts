@@ -26,6 +26,8 @@ export interface SpillwayEvents {
 }
 
 const QUIET_MS = 60_000;
+/** To tell something once more is no harm; to remember all buckets that ever were takes memory without bound. */
+const MOST_BUCKETS = 10_000;
 const MINIMUM_REDIS = 7;
 
 /** Turns what happens inside into events. */
@@ -94,6 +96,7 @@ export class Reporter {
   #due(told: Map<string, number>, bucket: string): boolean {
     const now = Date.now();
     if (now - (told.get(bucket) ?? -Infinity) < QUIET_MS) return false;
+    if (told.size >= MOST_BUCKETS) told.clear();
     told.set(bucket, now);
     return true;
   }

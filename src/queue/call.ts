@@ -128,14 +128,22 @@ function encodeBody(body: Buffer): Pick<StoredRequest, "body" | "encoding"> {
   return { body: body.toString("base64"), encoding: "base64" };
 }
 
-/** @throws {InvalidCallError} for a call of another format, written by a later version. */
+/** @throws {InvalidCallError} for a call of another format, written by a later version or changed by other hands. */
 export function decodeRequest(data: string): StoredRequest {
-  const stored: unknown = JSON.parse(data);
+  const stored = parseJson(data);
   if (typeof stored !== "object" || stored === null || !("v" in stored) || stored.v !== 1) {
     throw new InvalidCallError("Expected a stored request of version 1: is this worker older than the client?");
   }
   // Written by this package only, as JSON of exactly this type.
   return stored as StoredRequest;
+}
+
+function parseJson(data: string): unknown {
+  try {
+    return JSON.parse(data);
+  } catch {
+    return undefined;
+  }
 }
 
 export function decodeBody({ body, encoding }: StoredRequest): Buffer | string | undefined {

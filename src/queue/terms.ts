@@ -1,4 +1,5 @@
 import { InvalidCallError } from "../errors.js";
+import { isName } from "../limits/check.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import { MAX_COST } from "../limits/rate.js";
 
@@ -93,9 +94,7 @@ export function readDedupe(dedupe: unknown): Dedupe | undefined {
   );
 }
 
-/** Half of a surrogate pair cannot be stored. */
-const isKey = (key: unknown): key is string =>
-  typeof key === "string" && key !== "" && key.length <= 1000 && !/\p{Surrogate}/u.test(key);
+const isKey = (key: unknown): key is string => isName(key) && key.length <= 1000;
 
 /** What admit.lua reads; nothing for a call like any other. */
 export function encodeTerms({ priority, cost, maxWaitMs, dedupe, producer = "" }: Terms): string {

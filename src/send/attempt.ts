@@ -14,13 +14,50 @@ export interface AttemptResponse {
   readonly bodyDropped: boolean;
 }
 
-/** The headers of one attempt: those that were stored, and those that the limit adds so that they need not be. */
-export async function prepareHeaders(stored: StoredRequest, id: string, limit: Limit): Promise<string[]> {
+/**
+ * The headers of one attempt: those that were stored, and those that the limit adds so that they need not be.
+ *
+ * @param closing ends the wait for the limit's function, which has no longer than an attempt.
+ * @throws its reason; or an error that counts as a failed attempt, whatever the function has thrown: it may use spillway
+ *   itself, and that error is not one of this call.
+ */
+export async function prepareHeaders(
+  stored: StoredRequest,
+  id: string,
+  limit: Limit,
+  closing: AbortSignal,
+): Promise<string[]> {
   if (limit.headers === undefined) return stored.headers.flat();
+  closing.throwIfAborted();
+  const { headers: add, timeoutMs } = limit;
   const headers = new Headers(stored.headers.map(([name, value]): [string, string] => [name, value]));
-  const added = await limit.headers({ url: new URL(stored.url), method: stored.method, headers, id: plainId(id) });
-  for (const [name, value] of new Headers(added)) headers.set(name, value);
+  const ask = async (): Promise<Headers> =>
+    new Headers(await add({ url: new URL(stored.url), method: stored.method, headers, id: plainId(id) }));
+  try {
+    for (const [name, value] of await within(timeoutMs, closing, ask())) headers.set(name, value);
+  } catch (error) {
+    if (closing.aborted) throw closing.reason;
+    const why = error instanceof Error ? error.message : String(error);
+    throw new Error(`The \`headers\` function of the limit failed: ${why}`, { cause: error });
+  }
   return [...headers].flat();
+}
+
+async function within<T>(milliseconds: number, signal: AbortSignal, result: Promise<T>): Promise<T> {
+  let stop = (): void => {};
+  const end = new Promise<never>((_resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`no headers within ${milliseconds} ms`)), milliseconds);
+    const stopListening = onAbort(signal, () => reject(signal.reason));
+    stop = () => {
+      clearTimeout(timer);
+      stopListening();
+    };
+  });
+  try {
+    return await Promise.race([result, end]);
+  } finally {
+    stop();
+  }
 }
 
 /**

@@ -47,25 +47,38 @@ export async function deliver(sending: Sending, call: TakenCall): Promise<void> 
 }
 
 async function deliverLocked(sending: Sending, call: TakenCall): Promise<void> {
-  const { context, giveUp } = sending;
+  const end = await send(sending, call);
+  // Not where the sending is caught: that its outcome could not be kept is not how a call has ended.
+  if (end !== undefined) await finish(sending.context, call, end.outcome, end.body, sending.giveUp);
+}
+
+interface End {
+  readonly outcome: Answer | Failure;
+  readonly body?: Buffer;
+}
+
+/** How the call has ended; undefined when it is back in the queue. */
+async function send(sending: Sending, call: TakenCall): Promise<End | undefined> {
+  const { context, closing } = sending;
   const { attempts: made, counted, slot } = call;
   const progress: Progress = { made, counted, slot, startedAt: undefined, inFlight: false };
   let request: StoredRequest | undefined;
   try {
     request = decodeRequest(call.data);
     const { response, attempts } = await sendWithRetries(sending, call, request, progress);
-    await finish(context, call, toAnswer(call, progress, response, attempts), response.body, giveUp);
+    return { outcome: toAnswer(call, progress, response, attempts), body: response.body };
   } catch (error) {
-    if (error instanceof FailedAttempt && !progress.inFlight && (await comesBack(sending, call, error))) return;
-    if (error instanceof FailedAttempt || error instanceof SpillwayError) {
-      await finish(context, call, toFailure(call, error), undefined, giveUp);
-      return;
-    }
-    if (!sending.closing.aborted) throw error;
+    // Nothing was sent in it: another call may start then.
+    if (progress.slot !== undefined) returnSlot(context, call.ref, progress.slot);
+    if (error instanceof FailedAttempt && !progress.inFlight && (await comesBack(sending, call, error)))
+      return undefined;
+    if (error instanceof FailedAttempt || error instanceof SpillwayError) return { outcome: toFailure(call, error) };
+    if (!closing.aborted) throw error;
     // The worker closes. What may have been sent and may not be sent twice ends here; anything else has time.
     const repeatable = request !== undefined && isIdempotent(request, call.ref.limit.retry.methods);
-    if (repeatable || !progress.inFlight) await requeue(context, call, progress.made, progress.counted);
-    else await finish(context, call, toFailure(call, new MaybeSentError(call.id)), undefined, giveUp);
+    if (!repeatable && progress.inFlight) return { outcome: toFailure(call, new MaybeSentError(call.id)) };
+    await requeue(context, call, progress.made, progress.counted);
+    return undefined;
   }
 }
 
@@ -101,10 +114,7 @@ async function sendWithRetries(
   const { clock } = context.session;
   const { ref, id, slot } = call;
   const mayRepeat = isIdempotent(request, ref.limit.retry.methods);
-  if (call.stalls > 0 && !mayRepeat) {
-    returnSlot(context, ref, slot);
-    throw new MaybeSentError(id);
-  }
+  if (call.stalls > 0 && !mayRepeat) throw new MaybeSentError(id);
   const route = new Route(context.session.limits, { id, ref, request, cost: slot.cost });
   const once = async (number: number): Promise<{ response: AttemptResponse; attempts: number }> => {
     // What must not be sent twice goes on where it is.

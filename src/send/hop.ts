@@ -1,14 +1,14 @@
 import type { Dispatcher } from "undici";
 import { RedisUnavailableError } from "../errors.js";
 import { awaitSlot } from "../gate/line.js";
-import { keepWarm, reportStart, reserve, type Slot } from "../gate/slot.js";
+import { keepWarm, reportStart, reserve, returnSlot, type Slot } from "../gate/slot.js";
 import type { BucketRef } from "../limits/define.js";
 import type { Context } from "../redis/context.js";
 import { sleep } from "../redis/sleep.js";
 import { attempt, type AttemptResponse } from "./attempt.js";
 import { watching } from "./exchange.js";
 import { headersOf } from "./feedback/headers.js";
-import { heed } from "./heed.js";
+import { heed, isBodyHeard } from "./heed.js";
 import { FailedStatus } from "./retry.js";
 import type { Hop, Route } from "./route.js";
 
@@ -45,6 +45,8 @@ interface Call {
 /** So much of a body is looked at for what the headers do not say. */
 const HEARD_BYTES = 65_536;
 const AGAIN_MS = 250;
+/** What a limit adds, such as a token or a signature, may have run out when a request has waited longer for its slot. */
+const FRESH_MS = 1000;
 
 /**
  * Sends the next request of an attempt when its slot has come, and hears what the server says.
@@ -60,13 +62,10 @@ export async function sendNext(
   const { context, dispatcher, giveUp } = sending;
   const { clock } = context.session;
   const { limit } = call.ref;
-  const headers = await route.headers();
-  const { hop } = route;
-  const { request, ref } = hop;
+  const { request, ref } = route.hop;
   // Waiting ends a call that has not been sent; once it has been, it is the attempts that do.
   const deadline = progress.startedAt === undefined && call.attempts === 0 ? call.deadline : undefined;
-  const held = await ownSlot(sending, hop, progress.slot, deadline);
-  progress.slot = undefined;
+  const { headers, held } = await prepare(sending, route, progress, deadline);
   progress.startedAt ??= clock.now();
   progress.inFlight = true;
   const started = (): void => reportStart(context, ref, held, clock.now());
@@ -74,11 +73,33 @@ export async function sendNext(
   const watched = dispatcher.compose(watching({ started, ended }));
   const response = await attempt(request, headers, limit, watched, giveUp);
   const { status, body } = response;
-  const heardBody = status >= 400 || ref.limit.feedback !== undefined;
-  const text = heardBody ? body.toString("utf8", 0, HEARD_BYTES) : undefined;
+  const text = isBodyHeard(ref, status) ? body.toString("utf8", 0, HEARD_BYTES) : undefined;
   const feedback = await heed(context, ref, { status, headers: headersOf(response.headers), body: text }, held);
   if (limit.retry.statuses.includes(status)) throw new FailedStatus(response, feedback);
   return response;
+}
+
+/** The headers first, which may take their time, and then the slot, in which the request goes out at once. */
+async function prepare(
+  sending: Sending,
+  route: Route,
+  progress: Progress,
+  deadline: number | undefined,
+): Promise<{ readonly headers: string[]; readonly held: Slot }> {
+  const { context, closing } = sending;
+  const { hop } = route;
+  const headers = await route.headers(closing);
+  const askedAt = performance.now();
+  const { slot } = progress;
+  progress.slot = undefined;
+  const held = await ownSlot(sending, hop, slot, deadline);
+  if (hop.ref.limit.headers === undefined || performance.now() - askedAt < FRESH_MS) return { headers, held };
+  const fresh = await route.headers(closing).catch((error: unknown) => {
+    returnSlot(context, hop.ref, held);
+    throw error;
+  });
+  // Where that has taken long, the slot is late by now, and is exchanged for the next one.
+  return { headers: fresh, held: await ownSlot(sending, hop, held, deadline) };
 }
 
 /** Waits for a slot however long Redis is away: the call has been accepted, and an outage must not fail it. */

@@ -1,6 +1,6 @@
 import { UpstreamError } from "../errors.js";
 import type { BucketRef, Limits } from "../limits/define.js";
-import type { Limit, LimitRequest } from "../limits/options.js";
+import { costOf } from "../limits/ask.js";
 import type { StoredRequest } from "../queue/call.js";
 import { newId } from "../queue/ids.js";
 import { readTerms } from "../queue/terms.js";
@@ -26,8 +26,6 @@ export class Route {
   readonly #start: Hop;
   #hop: Hop;
   #redirects = 0;
-  /** The origin to which the headers that a limit adds may go: a redirect does not take them to another one. */
-  readonly #origins = new Map<Limit, string>();
 
   constructor(limits: Limits, start: Hop) {
     this.#limits = limits;
@@ -49,22 +47,23 @@ export class Route {
   restart(): void {
     this.#hop = this.#start;
     this.#redirects = 0;
-    this.#origins.clear();
   }
 
-  /** The headers of the next request, with those that its limit adds. */
-  async headers(): Promise<string[]> {
+  /**
+   * The headers of the next request, with those that its limit adds (see {@link prepareHeaders}) at the origin of the call
+   * itself: a server must not have us use our credentials for another one.
+   */
+  async headers(closing: AbortSignal): Promise<string[]> {
     const { ref, request } = this.#hop;
-    const { origin } = new URL(request.url);
-    const allowed = this.#origins.get(ref.limit) ?? origin;
-    this.#origins.set(ref.limit, allowed);
-    return allowed === origin ? prepareHeaders(request, this.#start.id, ref.limit) : request.headers.flat();
+    const isHome = new URL(request.url).origin === new URL(this.#start.request.url).origin;
+    return isHome ? prepareHeaders(request, this.#start.id, ref.limit, closing) : request.headers.flat();
   }
 
   /**
    * Goes on to where the response leads, if it is a redirect that is to be followed; otherwise it is the result.
    *
-   * @throws {UnknownHostError} when no limit covers that host; {UpstreamError} when it leads nowhere.
+   * @throws {UnknownHostError} when no limit covers that host; {UpstreamError} when it leads nowhere; {InvalidCallError}
+   *   when a function of that limit fails.
    */
   follow(response: AttemptResponse, attempts: number): boolean {
     if (this.#start.request.redirect === "manual") return false;
@@ -75,12 +74,13 @@ export class Route {
     const headers = new Headers(request.headers.map(([name, value]): [string, string] => [name, value]));
     const ref = this.#limits.match(url, { method, headers });
     const { id, ref: home, cost } = this.#start;
+    const usualCost = (): number => costOf(ref.limit, { url: new URL(url), method, headers, body });
     this.#hop = {
       request,
       ref,
       // In another bucket this id may be that of another call.
       id: ref.bucket === home.bucket ? id : newId(),
-      cost: ref.limit === home.limit ? cost : costOf(ref.limit, { url: new URL(url), method, headers, body }),
+      cost: ref.limit === home.limit ? cost : readTerms({}, usualCost).cost,
     };
     return true;
   }
@@ -99,8 +99,4 @@ export class Route {
       throw failed(`more than ${MOST_REDIRECTS} of them`);
     return request;
   }
-}
-
-function costOf({ cost = 1 }: Limit, request: LimitRequest & { readonly body: string | undefined }): number {
-  return readTerms({}, () => (typeof cost === "number" ? cost : cost(request))).cost;
 }

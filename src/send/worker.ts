@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { type EventEmitter, setMaxListeners } from "node:events";
 import type { Dispatcher } from "undici";
+import { InvalidLimitError } from "../errors.js";
 import { lookAgain } from "../gate/line.js";
-import { checkInteger, checkKeys } from "../limits/check.js";
+import { checkInteger, checkKeys, isRecord } from "../limits/check.js";
 import type { BucketRef, Limits } from "../limits/define.js";
-import { type Duration, parseDuration } from "../limits/duration.js";
+import { type Duration, parseTimer } from "../limits/duration.js";
 import type { SpillwayEvents } from "../observe/events.js";
 import type { Taken } from "../queue/take.js";
 import { onAbort } from "../redis/abort.js";
@@ -41,13 +42,13 @@ export interface WorkerOptions<L extends Limits = Limits> {
   readonly concurrency?: number;
   /**
    * How long the calls of a process that has died stay its own before another worker gets them; renewed three times
-   * within it. An event loop that is blocked for longer loses its calls. At least 1 s.
+   * within it. An event loop that is blocked for longer loses its calls. From 1 s to 24 days.
    *
    * @default "15s"
    */
   readonly lockDuration?: Duration;
   /**
-   * How long `close()` waits for requests in flight before it aborts them.
+   * How long `close()` waits for requests in flight before it aborts them: a duration up to 24 days.
    *
    * @default "30s"
    */
@@ -82,19 +83,43 @@ export function createWorker<const L extends Limits>(options: WorkerOptions<L>):
   checkKeys(options, "createWorker", OPTIONS);
   const { redis, prefix } = options;
   checkConnection(options);
-  const leaseMs = parseDuration(options.lockDuration ?? LEASE_MS, "lockDuration", { min: 1000 });
+  const { leaseMs, ...carrying } = readOptions(options);
+  // Whatever may be wrong has been said by now: nobody would close these connections.
   const context = openContext({ redis, prefix, limits: options.limits }, leaseMs);
-  return startWorker(context, options, () => context.close());
+  return new RunningWorker(context, carrying, () => context.close());
 }
 
-/** Starts a worker on connections that somebody else may share; `release` runs when it has closed. */
-export function startWorker(
-  context: Context,
-  options: Omit<WorkerOptions, "limits">,
-  release: () => Promise<void>,
-): Worker {
-  return new RunningWorker(context, options, release);
+/** Starts a worker with the default options on connections that belong to somebody else. */
+export function startWorker(context: Context): Worker {
+  return new RunningWorker(context, readOptions({}), async () => {});
 }
+
+/** How much a worker carries, by what means, and how it ends. */
+interface Carrying {
+  readonly concurrency: number;
+  readonly closeTimeoutMs: number;
+  /** Undefined: one of its own. */
+  readonly dispatcher: Dispatcher | undefined;
+}
+
+function readOptions(
+  options: Pick<WorkerOptions, "concurrency" | "lockDuration" | "closeTimeout" | "dispatcher">,
+): Carrying & { readonly leaseMs: number } {
+  const { concurrency = 1000, lockDuration = LEASE_MS, closeTimeout = "30s", dispatcher } = options;
+  if (dispatcher !== undefined && !isDispatcher(dispatcher)) {
+    throw new InvalidLimitError("dispatcher", "a dispatcher of undici, such as an Agent", "something else");
+  }
+  return {
+    concurrency: checkInteger(concurrency, "concurrency"),
+    closeTimeoutMs: parseTimer(closeTimeout, "closeTimeout"),
+    dispatcher,
+    leaseMs: parseTimer(lockDuration, "lockDuration", { min: 1000 }),
+  };
+}
+
+/** By its shape: it may be of another undici. */
+const isDispatcher = (value: unknown): boolean =>
+  isRecord(value) && typeof value["compose"] === "function" && typeof value["dispatch"] === "function";
 
 class RunningWorker implements Worker, Carrier {
   readonly context: Context;
@@ -112,13 +137,14 @@ class RunningWorker implements Worker, Carrier {
   readonly #release: () => Promise<void>;
   #closed: Promise<void> | undefined;
 
-  constructor(context: Context, options: Omit<WorkerOptions, "limits">, release: () => Promise<void>) {
+  constructor(context: Context, carrying: Carrying, release: () => Promise<void>) {
+    const { concurrency, closeTimeoutMs, dispatcher } = carrying;
     this.context = context;
     this.#release = release;
-    this.#concurrency = checkInteger(options.concurrency ?? 1000, "concurrency");
-    this.#closeTimeoutMs = parseDuration(options.closeTimeout ?? "30s", "closeTimeout");
-    this.#dispatcher = options.dispatcher ?? new Agent();
-    this.#ownsDispatcher = options.dispatcher === undefined;
+    this.#concurrency = concurrency;
+    this.#closeTimeoutMs = closeTimeoutMs;
+    this.#dispatcher = dispatcher ?? new Agent();
+    this.#ownsDispatcher = dispatcher === undefined;
     // p-retry listens once for each backoff.
     setMaxListeners(0, this.#closing.signal);
     this.#sweep = new Sweep(context, (bucket) => this.#wake(bucket));

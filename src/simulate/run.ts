@@ -1,5 +1,6 @@
 import type { SpillwayErrorCode } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
+import { onAbort } from "../redis/abort.js";
 import type { Session } from "../redis/session.js";
 import { type Arrival, ArrivalReader } from "./arrival.js";
 import { type BucketCall, BucketReplay } from "./replay.js";
@@ -39,7 +40,8 @@ export class Run {
 
   async play(arrivals: Iterable<Arrival> | AsyncIterable<Arrival>, signal: AbortSignal | undefined): Promise<void> {
     let read = 0;
-    for await (const arrival of arrivals) {
+    const mayIdle = signal !== undefined && Symbol.asyncIterator in arrivals;
+    for await (const arrival of mayIdle ? endedBy(signal, arrivals) : arrivals) {
       this.#offer(arrival);
       if (++read % BATCH === 0) await this.#play(signal);
     }
@@ -163,5 +165,24 @@ export class Run {
       span: this.#last < this.#first ? 0 : (this.#last - this.#first) / 1000,
       timeline: this.#timeline.build((micros) => this.#reader.given(micros)),
     };
+  }
+}
+
+/** The same arrivals, but whoever waits for the next one is told when the signal aborts: it may never come. */
+async function* endedBy(signal: AbortSignal, arrivals: AsyncIterable<Arrival>): AsyncGenerator<Arrival> {
+  const source = arrivals[Symbol.asyncIterator]();
+  const next = async (): Promise<IteratorResult<Arrival>> => {
+    signal.throwIfAborted();
+    let stopListening = (): void => {};
+    const aborted = new Promise<never>((_resolve, reject) => {
+      stopListening = onAbort(signal, () => reject(signal.reason));
+    });
+    return Promise.race([source.next(), aborted]).finally(stopListening);
+  };
+  try {
+    for (let one = await next(); one.done !== true; one = await next()) yield one.value;
+  } finally {
+    // Not waited for, for the same reason.
+    source.return?.().catch(() => {});
   }
 }

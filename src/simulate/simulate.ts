@@ -5,6 +5,7 @@ import type { Limits } from "../limits/define.js";
 import { Reporter } from "../observe/events.js";
 import type { RedisOption } from "../redis/connect.js";
 import { checkConnection } from "../redis/context.js";
+import { LONG_PATIENCE_MS } from "../redis/answer.js";
 import { Session } from "../redis/session.js";
 import type { Arrival } from "./arrival.js";
 import { Run } from "./run.js";
@@ -84,7 +85,7 @@ export async function simulate(
   const run = new Run(session, onCall);
   try {
     // For the scripts, who asks has to be alive.
-    await session.visible();
+    await session.visible(LONG_PATIENCE_MS);
     await run.play(arrivals, signal);
     return run.result();
   } finally {

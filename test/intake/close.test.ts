@@ -7,7 +7,7 @@ import { adopt } from "../helpers/processes.js";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstream } from "../helpers/upstream.js";
 import { bounded, until } from "../helpers/wait.js";
-import { ending, name, openDesk } from "./desk.js";
+import { ending, name, openDesk, stored } from "./desk.js";
 
 test("close may be called often; calls made later fail with ERR_CLOSED", async () => {
   const limit = "a.example";
@@ -92,6 +92,17 @@ for (const { title, ends, embedded, ...setting } of cases) {
     expect(upstream.arrivals).toHaveLength(0);
   });
 }
+
+test("a worker whose options are wrong opens nothing and stores nothing", async () => {
+  const prefix = uniquePrefix();
+  const options = [{ concurrency: 0 }, { closeTimeout: "30d" }, { lockDuration: "30d" }, { dispatcher: {} }];
+  const args = [JSON.stringify({ redis: redisUrl(), prefix, options })];
+  await using child = startChild("wrong-options.mjs", { args });
+  const end = await bounded(child.exited, 8000, `the end of the process, which printed: ${child.output()}`);
+  expect(end).toEqual({ code: 0, signal: null });
+  expect(child.output()).toBe("concurrency\ncloseTimeout\nlockDuration\ndispatcher\n");
+  expect([...(await stored(prefix)).keys()]).toEqual([]);
+});
 
 test("wrong options are refused by name", () => {
   const limits = defineLimits({ a: { rate: "1/s" } });

@@ -4,6 +4,7 @@ import { expect, expectTypeOf, test } from "vitest";
 import type { BlockedError, BucketStats, FailedCall, LimitHandle } from "spillway";
 import { startUpstream } from "../helpers/upstream.js";
 import { bounded, until } from "../helpers/wait.js";
+import { look } from "../send/nodes.js";
 import { ending, name, openDesk } from "./desk.js";
 
 const near = (date: Date | undefined, at: number, within: number): void =>
@@ -275,4 +276,30 @@ test("failed calls are listed, the latest first, and can be retried", async () =
     ["POST", "PUT", "DELETE", "POST", "PUT", "DELETE"].sort(),
   );
   expect(await handle.retryFailed()).toBe(0);
+});
+
+test("a call of another format ends once, says why, and does not hide the others that failed", async () => {
+  await using upstream = await startUpstream({ handler: (_request, response) => void response.writeHead(500).end() });
+  await using desk = openDesk({ [upstream.host]: { rate: "1000/s", retry: false } });
+  const { client, prefix } = desk;
+  const handle = client.limit(upstream.host);
+  await handle.pause("1h");
+  const stored = ['{"v":2,"url":"https://later.example/"}', "no JSON"];
+  const odd = await Promise.all(stored.map(() => client.enqueue(`${upstream.url}/odd`)));
+  const plain = await client.enqueue(`${upstream.url}/plain`);
+  await using redis = look();
+  for (const [i, { id }] of odd.entries()) {
+    const [bucket, call] = id.split("~");
+    await redis.hset(`${prefix}:{${bucket}}:${call}`, "data", stored[i] ?? "");
+  }
+  await handle.resume();
+  for (const ticket of odd) {
+    const ended = bounded(ticket.result(), 5000, "the end of a call of another format");
+    await expect(ended).rejects.toMatchObject({ code: "ERR_INVALID_CALL" });
+  }
+  await expect(plain.result()).rejects.toMatchObject({ code: "ERR_UPSTREAM", status: 500 });
+  const failed = await handle.failed();
+  expect(failed.map(({ url }) => url).toSorted()).toEqual(["", "", `${upstream.url}/plain`]);
+  expect(failed.filter(({ url }) => url === "").every(({ reason }) => reason.includes("version 1"))).toBe(true);
+  expect(upstream.arrivals.map(({ url }) => url)).toEqual(["/plain"]);
 });

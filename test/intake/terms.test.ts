@@ -1,6 +1,6 @@
 /** What one call may say of itself: priority, maxWait, cost and, of durable calls, dedupe. */
 import { Agent } from "undici";
-import { type Client, DuplicateError, type FeedbackReader, type RunContext } from "spillway";
+import { type Client, DuplicateError, type FeedbackReader, type ReportedResponse, type RunContext } from "spillway";
 import { describe, expect, test, vi } from "vitest";
 import { startUpstream } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
@@ -248,6 +248,35 @@ describe("cost", () => {
     await client.limit(limit).set({ rules: [] });
     await client.run(limit, ({ report }) => report(refused));
     await until(async () => (await client.limit(limit).stats()).paused !== undefined);
+  });
+
+  test.each([undefined, null, 5, {}, { status: 200 }, { status: 200, headers: {} }, { headers: new Headers() }])(
+    "run cannot report %o",
+    async (response) => {
+      const limit = name();
+      await using desk = openDesk({ [limit]: costs(10) });
+      const running = desk.client.run(limit, ({ report }) => report(response as ReportedResponse));
+      await expect(running).rejects.toMatchObject({ code: "ERR_INVALID_CALL" });
+    },
+  );
+
+  test("headers that are no text, or cannot be read, cost nobody his result", async () => {
+    const limit = name();
+    await using desk = openDesk({ [limit]: costs(10) });
+    const { client } = desk;
+    const warnings: string[] = [];
+    client.events.on("warning", ({ message }) => warnings.push(message));
+    const odd = { get: (header: string) => (header === "retry-after" ? 5 : null) } as unknown as Headers;
+    const broken = {
+      get: () => {
+        throw new Error("broken headers");
+      },
+    };
+    for (const headers of [odd, broken]) {
+      expect(await client.run(limit, ({ report }) => (report({ status: 429, headers }), "done"))).toBe("done");
+    }
+    await until(() => warnings.length > 0);
+    expect(warnings).toEqual(["broken headers"]);
   });
 
   test("feedback tells what a durable call has cost", async () => {

@@ -247,6 +247,7 @@ describe("a call", () => {
 
   test.each([
     ["an empty key", "", {}],
+    ["a key that cannot be stored", "a\ud800", {}],
     ["a negative cost", "k", { cost: -1 }],
     ["a fraction", "k", { cost: 0.5 }],
     ["a cost beyond all limits", "k", { cost: 2e9 }],

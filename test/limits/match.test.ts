@@ -312,6 +312,18 @@ describe("key", () => {
     },
   );
 
+  it("names the function in the error when it throws, and keeps what it threw", () => {
+    const cause = new TypeError("no tenant");
+    const key = (): never => {
+      throw cause;
+    };
+    const limits = defineLimits({ "api.example.org": { rate: "1/s", key } });
+    const message = "The `key` function of the limit failed: no tenant";
+    expect(() => limits.match("https://api.example.org/")).toThrow(
+      expect.objectContaining({ code: "ERR_INVALID_CALL", message, cause }),
+    );
+  });
+
   it("cannot change the URL of the caller", () => {
     const limits = defineLimits({ a: { rate: "1/s", key: ({ url }) => (url.pathname = "/changed") } });
     const url = new URL("https://a/path");

@@ -155,3 +155,14 @@ test("a connection that breaks under a command is told as that, and not by an op
     server.close();
   }
 });
+
+test("what is told once a minute for each bucket is not remembered for more and more of them", () => {
+  const report = new Reporter();
+  const told = listen(report.events, "unattended");
+  report.unattended("a", "first");
+  report.unattended("a", "first");
+  expect(told).toHaveLength(1);
+  for (let i = 0; i < 10_000; i++) report.unattended("a", `bucket ${i}`);
+  report.unattended("a", "first");
+  expect(told).toHaveLength(10_002);
+});

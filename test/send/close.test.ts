@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { createClient, createWorker, defineLimits } from "spillway";
+import { createClient, createWorker, defineLimits, RedisUnavailableError } from "spillway";
 import { expect, test, vi } from "vitest";
+import type { Context } from "../../dist/redis/context.js";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstream, startUpstreamThread } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
@@ -146,3 +147,27 @@ test.each(["client", "worker", "both"] as const)(
     if (helper !== client) await helper.end();
   },
 );
+
+test("an answer that a closing worker could not store is not stored as a failure", async () => {
+  await using upstream = await startUpstream();
+  const prefix = uniquePrefix();
+  const limits = defineLimits({ [upstream.host]: { rate: "100/s" } });
+  await using client = createClient({ redis, prefix, limits });
+  const worker = createWorker({ redis, prefix, limits, lockDuration: "1s", closeTimeout: "10ms" });
+  const { session } = (worker as unknown as { context: Context }).context;
+  const run = session.run.bind(session);
+  let closed: Promise<void> | undefined;
+  // Redis goes away when the answer is there, the worker closes, and has given up when Redis is back.
+  session.run = async (...given) => {
+    if (given[1] !== "finish" || closed !== undefined) return run(...given);
+    closed = worker.close();
+    await sleep(200);
+    throw new RedisUnavailableError("gone for a moment");
+  };
+  const ticket = await client.enqueue(upstream.url);
+  await until(() => closed !== undefined);
+  await closed;
+  await using _other = createWorker({ redis, prefix, limits, lockDuration: "1s" });
+  expect(await ticket.result()).toMatchObject({ status: 200 });
+  expect(upstream.arrivals).toHaveLength(2);
+});

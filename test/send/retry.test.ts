@@ -1,6 +1,14 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { ServerResponse } from "node:http";
-import { type Client, createClient, defineLimits, type LimitOptions, type Limits } from "spillway";
+import {
+  type Client,
+  createClient,
+  createWorker,
+  defineLimits,
+  type LimitOptions,
+  type Limits,
+  QueueFullError,
+} from "spillway";
 import { expect, test, vi } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { startUpstream, type Upstream } from "../helpers/upstream.js";
@@ -198,6 +206,78 @@ test("a headers function that fails counts as a failed attempt", async () => {
   const result = await (await client.enqueue(upstream.url)).result();
   expect(result).toMatchObject({ status: 200, attempts: 3 });
   expect(upstream.arrivals.length).toBe(1);
+});
+
+test("what a headers function throws is no error of the call itself, even if it is one of spillway", async () => {
+  let calls = 0;
+  const headers = () => {
+    if (++calls < 3) throw new QueueFullError({ limit: "tokens", capacity: 1, depth: 1, retryAfter: 5 });
+    return {};
+  };
+  await using here = await setUp([answer(200)], { headers });
+  const { client, upstream } = here;
+  const causes: string[] = [];
+  client.events.on("retry", ({ cause }) => causes.push(cause));
+  expect(await (await client.enqueue(upstream.url)).result()).toMatchObject({ status: 200, attempts: 3 });
+  expect(causes[0]).toMatch(/^The `headers` function of the limit failed: No room in the queue of limit "tokens"/);
+});
+
+test("a headers function that never ends has no longer than an attempt", async () => {
+  const headers = (): Promise<never> => new Promise(() => {});
+  await using here = await setUp([answer(200)], { headers, timeout: "50ms", retry: { attempts: 2, minBackoff: 1 } });
+  const { client, upstream } = here;
+  const ticket = await client.enqueue(upstream.url);
+  const result = bounded(ticket.result(), 10_000, "the end of the call");
+  await expect(result).rejects.toMatchObject({ code: "ERR_UPSTREAM", attempts: 2 });
+  await expect(result).rejects.toThrow("The `headers` function of the limit failed: no headers within 50 ms");
+  expect(upstream.arrivals).toEqual([]);
+});
+
+test("the slot of a call that was not sent is that of the next one", async () => {
+  let calls = 0;
+  const headers = () => {
+    if (++calls === 1) throw new Error("no token");
+    return {};
+  };
+  await using here = await setUp([answer(200)], { headers, rate: "1/h", retry: false });
+  const { client, upstream } = here;
+  await expect((await client.enqueue(upstream.url)).result()).rejects.toMatchObject({ code: "ERR_UPSTREAM" });
+  const next = (await client.enqueue(upstream.url)).result();
+  expect(await bounded(next, 10_000, "the next call")).toMatchObject({ status: 200 });
+});
+
+test("a worker that closes does not wait for a headers function; the call goes back", async () => {
+  let asked = false;
+  const headers = (): Promise<never> => new Promise(() => void (asked = true));
+  await using upstream = await startUpstream();
+  const [redis, prefix] = [redisUrl(), uniquePrefix()];
+  await using client = createClient({ redis, prefix, limits: defineLimits({ [upstream.host]: { rate: "100/s" } }) });
+  const worker = createWorker({ redis, prefix, limits: defineLimits({ [upstream.host]: { rate: "100/s", headers } }) });
+  const ticket = await client.enqueue(upstream.url, { method: "POST", body: "once" });
+  await until(() => asked);
+  await bounded(worker.close(), 10_000, "the worker to close");
+  await using _other = createWorker({ redis, prefix, limits: defineLimits({ [upstream.host]: { rate: "100/s" } }) });
+  expect(await ticket.result()).toMatchObject({ status: 200, attempts: 1 });
+});
+
+test("headers are made anew for a call that has waited for its slot after they were made", async () => {
+  const made: number[] = [];
+  const headers = () => ({ authorization: String(made.push(performance.now())) });
+  await using here = await setUp([answer(503), answer(200)], { headers });
+  const { client, upstream, prefix } = here;
+  const bucket = client.limit(upstream.host);
+  const paused: Promise<string>[] = [];
+  client.events.on("retry", (event) => paused.push(bucket.pause("1m").then(() => event.bucket)));
+  const ticket = await client.enqueue(upstream.url);
+  const name = await until(() => paused[0]);
+  await using redis = look();
+  await until(async () => (await redis.zcard(`${prefix}:{${name}}:later`)) > 0);
+  expect(made).toHaveLength(2);
+  // What the limit adds is good for a second.
+  await until(() => performance.now() - (made[1] ?? 0) > 1200);
+  await bucket.resume();
+  expect(await bounded(ticket.result(), 10_000, "the retry")).toMatchObject({ status: 200, attempts: 2 });
+  expect(upstream.arrivals.map((arrival) => arrival.headers.authorization)).toEqual(["1", "3"]);
 });
 
 test("Retry-After closes the gate for all processes", async () => {

@@ -358,6 +358,22 @@ describe("what is left in Redis", () => {
     expect(await keysOf(prefix)).toEqual([]);
   });
 
+  test("is nothing after one that was ended while it waited for the next arrival, which never came", async () => {
+    const prefix = uniquePrefix();
+    const ending = new AbortController();
+    const reason = new Error("enough");
+    async function* idle() {
+      yield* arrivals;
+      setTimeout(() => ending.abort(reason));
+      await new Promise(() => {});
+    }
+    const simulation = simulate(limits, idle(), { redis: redisUrl(), prefix, signal: ending.signal });
+    await expect(simulation).rejects.toBe(reason);
+    expect(await keysOf(prefix)).toEqual([]);
+    // Nor does one begin that was ended before.
+    await expect(simulate(limits, idle(), { redis: redisUrl(), signal: ending.signal })).rejects.toBe(reason);
+  });
+
   test("is nothing after an arrival that is none; until then it stays long enough, and not for ever", async () => {
     const prefix = uniquePrefix();
     const algorithm = "fixed-window";

@@ -15,6 +15,8 @@ export function hearOwn(own: FeedbackReader, response: FeedbackResponse, reading
     return undefined;
   }
   if (said === undefined || said === null) return undefined;
+  // What an async one throws later would end the process.
+  if (said instanceof Promise) said.catch(() => {});
   if (!isRecord(said) || "then" in said) {
     reading.warn("feedback: expected an object such as { pauseFor: 1000 }, or undefined");
     return undefined;

@@ -31,7 +31,10 @@ export function readFeedback(response: FeedbackResponse, own?: FeedbackReader): 
 }
 
 function normalize({ status, headers, body = "", now }: FeedbackResponse, warn: Reading["warn"]): Reading {
-  const get = (name: string): string | undefined => headers.get(name)?.trim() || undefined;
+  const get = (name: string): string | undefined => {
+    const value: unknown = headers.get(name);
+    return (typeof value === "string" && value.trim()) || undefined;
+  };
   const age = Number(/^\d{1,9}$/.exec(get("age") ?? "")?.[0] ?? 0);
   const time = serverTime(get("date") ?? "", age, now ?? Date.now());
   return { status, get, body, cached: age > 0, time, warn };

@@ -57,6 +57,16 @@ describe("a reader of one's own", () => {
     expect(warnings).toEqual(["feedback: no such header"]);
   });
 
+  it("does not end the process when it is async and throws later", async () => {
+    const own = (): Promise<never> => Promise.reject(new Error("no such header"));
+    // @ts-expect-error what TypeScript refuses, JavaScript does
+    const { feedback, warnings } = hearAll(200, window, { own });
+    expect(feedback).toMatchObject(spent);
+    expect(warnings).toEqual(["feedback: expected an object such as { pauseFor: 1000 }, or undefined"]);
+    // An unhandled rejection fails the run.
+    await new Promise((resolve) => setTimeout(resolve));
+  });
+
   it.each([
     [{ pauseFor: "1m" }, "pauseFor"],
     [{ pauseFor: -1 }, "pauseFor"],
