@@ -5,7 +5,7 @@ import type { Limits } from "../limits/define.js";
 import { Reporter } from "../observe/events.js";
 import type { RedisOption } from "../redis/connect.js";
 import { checkConnection } from "../redis/context.js";
-import { LONG_PATIENCE_MS } from "../redis/answer.js";
+import { PATIENCE_MS } from "../redis/answer.js";
 import { Session } from "../redis/session.js";
 import type { Arrival } from "./arrival.js";
 import { Run } from "./run.js";
@@ -58,6 +58,8 @@ export interface Simulation {
   readonly timeline: Timeline;
 }
 
+/** Nobody waits for a single reply here, and a machine may be busy. */
+const CONNECT_MS = 5 * PATIENCE_MS;
 const OPTIONS = ["redis", "prefix", "onCall", "signal"];
 
 /**
@@ -85,7 +87,7 @@ export async function simulate(
   const run = new Run(session, onCall);
   try {
     // For the scripts, who asks has to be alive.
-    await session.visible(LONG_PATIENCE_MS);
+    await session.visible(CONNECT_MS);
     await run.play(arrivals, signal);
     return run.result();
   } finally {
