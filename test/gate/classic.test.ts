@@ -71,6 +71,11 @@ describe("a classic algorithm beside the rate", () => {
     expect(await slots({ rules }, 3, 50)).toEqual([0, MINUTE, 2 * MINUTE]);
   });
 
+  test("what weighs more than a leaky bucket holds is paid for by those behind it", async () => {
+    const rules = [{ algorithm: "leaky-bucket", rate: "60/m", counts: "cost" }];
+    expect(await slots({ rules }, 4, 30)).toEqual([0, 30 * S, 60 * S, 90 * S]);
+  });
+
   test("a slot that is given back can be taken by another call", async () => {
     const bucket = await bucketOf({ ...spaced, rules: [{ algorithm: "fixed-window", limit: 1, per: "1m" }] });
     expect(await bucket.reserve(T0, "a")).toBe(T0);

@@ -31,10 +31,13 @@ local function classicOf(texts)
   return rules
 end
 
--- What weighs more than ever fits takes all of it.
-local function unitsOf(one, cost) return one.weighed and math.min(cost, one.rule.most) or 1 end
+local function unitsOf(one, cost) return one.weighed and cost or 1 end
 
-local function classicSlot(one, slot, cost) return one.X.earliest(one.key, one.rule, slot, unitsOf(one, cost)) end
+-- What weighs more than ever fits waits until all of it is there; it counts with all that it weighs, so that the others
+-- wait for it (a token bucket has no more to give than it holds).
+local function classicSlot(one, slot, cost)
+  return one.X.earliest(one.key, one.rule, slot, math.min(unitsOf(one, cost), one.rule.most))
+end
 
 local function countClassic(g, now, slot, cost)
   for _, one in ipairs(g.classic) do
