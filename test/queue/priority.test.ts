@@ -219,6 +219,29 @@ describe("leaving the queue", () => {
     expect(await bucket.redis.exists(bucket.key("deadlines"))).toBe(0);
   });
 
+  test("bounds of calls that have left the queue are forgotten, however they have left", async () => {
+    const bucket = await bucketOf({ ...OPEN, capacity: 3, overflow: "drop-oldest" });
+    await using _listener = await listen("caller");
+    const terms = { maxWaitMs: 60_000 };
+    await bucket.admit({ now: T0, ids: ["taken"], terms });
+    await bucket.admit({ now: T0, ids: ["granted"], kind: "permit", client: "caller", terms });
+    await bucket.take({ now: T0 });
+    await bucket.admit({ now: T0, ids: ["oldest", "cancelled", "cleared", "another"], terms, mode: "fit" });
+    await bucket.cancel(T0, "cancelled");
+    await bucket.clear(T0);
+    expect(await bucket.redis.exists(bucket.key("deadlines"))).toBe(0);
+  });
+
+  test("a bound is as near as it was when the clock is set back", async () => {
+    const bucket = await bucketOf({ rate: "1/m", lateness: 0 });
+    await bucket.admit({ now: T0, ids: ["first", "second"] });
+    await bucket.admit({ now: T0, ids: ["a"], terms: { maxWaitMs: 3000 } });
+    await bucket.take({ now: T0 });
+    const back = T0 - 60 * MINUTE;
+    expect((await bucket.recover(back)).dropped).toEqual([]);
+    expect((await bucket.recover(back + 3 * S + 1)).dropped).toEqual([["expired", "a", ""]]);
+  });
+
   test("one with a bound of its own that a worker has is not dropped", async () => {
     const bucket = await bucketOf(OPEN);
     await bucket.admit({ now: T0, ids: ["a", "b"], terms: { maxWaitMs: 1000 } });

@@ -108,7 +108,21 @@ describe("when it is due", () => {
     expect(await bucket.waiting()).toEqual(["h", "b", "a", "c", "l"]);
   });
 
-  test("BullMQ may put it there with the next call that is taken", async () => {
+  test.each(["recover", "take"] as const)(
+    "a call that comes back from its worker does not fall behind it: %s",
+    async (how) => {
+      const bucket = await withAside(OPEN, "a");
+      await bucket.admit({ now: LATER, ids: ["b", "c"] });
+      await bucket.take({ now: LATER, most: how === "take" ? 1 : 2 });
+      if (how === "take") await bucket.take({ now: DUE, most: 1, worker: "other" });
+      else await bucket.recover(DUE);
+      expect(await bucket.waiting()).toEqual(["a"]);
+      await bucket.requeue(DUE, "b");
+      expect(await bucket.waiting()).toEqual(["b", "a"]);
+    },
+  );
+
+  test("a worker that takes calls puts it there, too", async () => {
     const bucket = await withAside(OPEN, "a", "b");
     await bucket.admit({ now: DUE, ids: ["c"] });
     expect((await bucket.take({ now: DUE })).calls.map(({ id }) => id)).toEqual(["c", "a", "b"]);

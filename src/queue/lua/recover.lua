@@ -41,8 +41,8 @@ end
 -- Calls with a bound of their own may wait too long behind others.
 for _, id in ipairs(call('ZRANGEBYSCORE', base .. 'deadlines', '-inf', '(' .. micros(now), 'LIMIT', 0, 200)) do
   call('ZREM', base .. 'deadlines', id)
-  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'processedOn')
-  if tonumber(job[3] or '') and tonumber(job[3]) < now and not job[4] then
+  local job = call('HMGET', base .. id, 'name', 'c')
+  if job[1] then
     if call('ZREM', base .. 'prioritized', id) == 0 then call('LREM', base .. 'wait', -1, id) end
     dropped[#dropped + 1] = expire(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))
   end
@@ -64,12 +64,7 @@ for _, id in ipairs(recovered) do
 end
 call('ZREMRANGEBYSCORE', base .. 'leases', '-inf', micros(now))
 
--- BullMQ's score of a delayed job is 4096 times its time in ms, and a count.
-local due = call('ZRANGEBYSCORE', base .. 'delayed', '-inf', micros((math.floor(now / 1000) + 1) * 4096 - 1), 'LIMIT', 0, 1000)
-for _, id in ipairs(due) do
-  call('ZREM', base .. 'delayed', id)
-  call('LPUSH', base .. 'wait', id)
-end
+bringBack(now)
 
 local waiting = waitingCalls()
 if waiting > 0 then

@@ -40,6 +40,8 @@ if g.concurrency > 0 then
   free = g.concurrency - call('ZCARD', base .. 'inflight')
 end
 call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', micros(now))
+-- BullMQ would do it, but not say so.
+if g.again > 0 then bringBack(now) end
 
 -- nil when BullMQ does not hand out the call: its queue is paused, or full, by hand (a dashboard).
 local function take(id, rank, kind, client, comesBack)
@@ -78,7 +80,7 @@ for scan = 1, SCANS do
     state = 'empty'
     break
   end
-  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r', 'w', 'd')
+  local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r', 'w', 'd', 'm')
   local kind, client, deadline, cost = job[1], job[2] or '', job[3] or '', tonumber(job[5] or 1)
   if not kind then
     pull(id, rank)
@@ -109,6 +111,7 @@ for scan = 1, SCANS do
     reserve(g, now, slot, id, isFirst, cost)
     if isFirst and kind == 'request' then g.firsts = g.firsts + 1 end
     if job[6] then forget(id, job[6]) end
+    if job[7] then call('ZREM', base .. 'deadlines', id) end
     calls[#calls + 1] = { id, micros(slot), cost, kind, taken }
     if g.concurrency > 0 then
       call('ZADD', base .. 'inflight', now + tonumber(ARGV[6]) * 1000, id)

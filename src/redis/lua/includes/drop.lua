@@ -67,6 +67,16 @@ local function comeBack(g, id, now)
   g.dirty = true
 end
 
+-- Calls that are to be redelivered by now come to the end of the queue: from here on, that is their place in its order.
+local function bringBack(now)
+  local due = '(' .. micros(delayedScore(now + 1000))
+  for _, id in ipairs(call('ZRANGEBYSCORE', base .. 'delayed', '-inf', due, 'LIMIT', 0, 1000)) do
+    call('ZREM', base .. 'delayed', id)
+    call('HSET', base .. id, 'o', string.format('%015.0f', call('INCR', base .. 'id')))
+    call('LPUSH', base .. 'wait', id)
+  end
+end
+
 -- The lock ran out while its worker was busy or Redis was away. Where nobody has taken the call since, it is still that
 -- worker's: takes it out of the queue again if it was put back.
 local function reclaim(id, now)
@@ -79,8 +89,9 @@ end
 -- Removes the job and, for a durable call, keeps `outcome` as its result. Returns who is to be told:
 -- { id, client or '', waiting processes… }.
 local function discard(id, kind, client, outcome, keepMs)
-  local key = kind ~= 'permit' and call('HGET', base .. id, 'd')
+  local key, own = unpack(call('HMGET', base .. id, 'd', 'm'))
   if key then forget(id, key) end
+  if own then call('ZREM', base .. 'deadlines', id) end
   call('DEL', base .. id)
   if kind == 'permit' then return { id, client or '' } end
   if keepMs > 0 then
