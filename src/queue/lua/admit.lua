@@ -144,7 +144,10 @@ if kind == 'permit' and waiting == 0 and mayFly() then
     if coming == 0 then call('DEL', base .. 'slots') end
     reserve(g, now, slot, idOf(0), true, costOf(0))
     if quota then quota.count(producerOf(0), costOf(0)) end
-    if g.concurrency > 0 then call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), idOf(0)) end
+    if g.concurrency > 0 then
+      call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), idOf(0))
+      age(g, 'inflight')
+    end
     expireWhenIdle(g, now)
     save(g)
     return { 'GRANTED', micros(now), micros(slot), g.late, micros(g.shifted), g.concurrency }

@@ -72,6 +72,7 @@ if waiting > 0 then
   attend(g, now)
 else
   expireWhenIdle(g, now)
+  age(g, 'stalled')
 end
 save(g)
 return {

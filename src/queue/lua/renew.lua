@@ -17,7 +17,11 @@ local lease = tonumber(ARGV[3])
 local permits, flights, locks = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local at = 7
 local missing, lost = {}, {}
-if permits > 0 then call('ZADD', base .. 'leases', now + lease, ARGV[2]) end
+if permits > 0 then
+  call('ZADD', base .. 'leases', now + lease, ARGV[2])
+  local g = load(now)
+  if g then age(g, 'leases') end
+end
 for _ = 1, permits do
   if call('EXISTS', base .. ARGV[at]) == 0 then missing[#missing + 1] = ARGV[at] end
   at = at + 1

@@ -120,6 +120,12 @@ for scan = 1, SCANS do
   end
 end
 
+-- Until somebody wakes this worker.
+local function rest()
+  call('ZADD', base .. 'idle', now, worker)
+  age(g, 'idle')
+end
+
 if most == 0 then
   -- The worker was woken but can carry nothing now; somebody else shall look.
   if g.turn == worker then giveTurn(g, '', now, 0) end
@@ -127,7 +133,7 @@ if most == 0 then
   if other then giveTurn(g, other, now, now + TURN_MICROS) end
 elseif state == 'empty' or state == 'full' then
   if g.turn == worker then giveTurn(g, '', now, 0) end
-  call('ZADD', base .. 'idle', now, worker)
+  rest()
   if state == 'empty' then
     -- Nothing waits, so nothing waits again but what is to be redelivered, even where a waiting call was removed by other
     -- hands (a dashboard).
@@ -147,7 +153,7 @@ elseif state == 'wait' then
   end
   if g.turn == worker or g.turnUntil <= now then giveTurn(g, g.turn, now, again + horizon + TURN_MICROS) end
   if g.turn ~= worker then
-    call('ZADD', base .. 'idle', now, worker)
+    rest()
     again = g.turnUntil
   end
 else

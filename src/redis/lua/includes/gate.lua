@@ -153,6 +153,7 @@ local function recall(g)
     local less = changeCost(g, slot, id, 0)
     uncountClassic(g, slot, less and -less or 1)
   end
+  if #ids > 0 then age(g, 'recalled') end
   g.tat, g.last, g.part, g.newest, g.undo = near + (g.tat - g.last), near, 0, '', ''
   g.dirty = true
 end

@@ -136,6 +136,7 @@ local function reserve(g, now, slot, id, first, cost)
   if slot - now > LATER_MICROS then
     call('ZREMRANGEBYSCORE', base .. 'later', '-inf', micros(now - 60000000))
     call('ZADD', base .. 'later', slot, id .. '@' .. micros(slot))
+    age(g, 'later')
   end
   if g.longest > 0 then
     call('ZADD', base .. 'log', slot, id .. '@' .. micros(slot))
