@@ -64,6 +64,17 @@ describe("a classic algorithm beside the rate", () => {
     expect(reasons).toEqual(["", "rate", "rate", "3/1000000", "rate", "fixed-window:5:3600000000", "rate"]);
   });
 
+  test("stats go by what the call weighs that is next", async () => {
+    const rules = [{ algorithm: "fixed-window", limit: 10, per: "1m", counts: "cost" }] as const;
+    const bucket = await bucketOf({ ...spaced, rules });
+    await bucket.admit({ now: T0, ids: ["a", "b"], terms: { cost: 8 } });
+    await bucket.take({ now: T0 });
+    expect(await bucket.stats(T0 + S)).toMatchObject({ nextSlot: T0 + MINUTE });
+    expect((await bucket.run("stats", [T0 + S]))[13]).toBe("$fixed-window:10:60000000");
+    await bucket.admit({ now: T0, ids: ["first"], terms: { priority: "high" } });
+    expect(await bucket.stats(T0 + S)).toMatchObject({ nextSlot: T0 + S });
+  });
+
   test("what it is taken to cost counts where the rule says so", async () => {
     const rules = [{ algorithm: "fixed-window", limit: 10, per: "1m", counts: "cost" }];
     expect(await slots({ rules }, 3, 5)).toEqual([0, MS, MINUTE]);

@@ -4,15 +4,17 @@
 -- ARGV[1]  now in µs, '' for the server's time
 -- Reply    { 'OK', now, depth, waiting, active, in flight by permits, next slot, expected start of a new call, failed,
 --            idle workers, gate fields as a flat list, share of the rate in force, to be redelivered later,
---            what the next call waits for: '', 'rate', 'closed', or the text of a rule } or { 'UNDECLARED' }
+--            what the next call, of the cost that it has, waits for: '', 'rate', 'closed', or the text of a rule } or { 'UNDECLARED' }
 -- O(log n)
 --- @include "gate"
+--- @include "ranks"
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local waiting = waitingCalls()
 local why = {}
-local first = nextSlot(g, now, nil, why)
+local head = nextCall()
+local first = nextSlot(g, now, tonumber(head and call('HGET', base .. head, 'w') or 1), why)
 return {
   'OK', micros(now), occupied(g, now), waiting, call('LLEN', base .. 'active'),
   call('ZCOUNT', base .. 'inflight', micros(now), '+inf'), micros(first),
