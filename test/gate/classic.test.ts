@@ -102,6 +102,33 @@ describe("a classic algorithm beside the rate", () => {
     expect(await bucket.reserve(before, "b")).toBeLessThanOrEqual(before + S);
   });
 
+  test.each([
+    { algorithm: "fixed-window", limit: 2, per: "1m" },
+    { algorithm: "token-bucket", max: 2, refillTime: "1m" },
+    { algorithm: "leaky-bucket", rate: "1/m", burst: 2 },
+    { algorithm: "sliding-window", limit: 2, per: "1m" },
+    { algorithm: "sliding-window-counter", limit: 2, per: "1m" },
+  ] as const)("a pause that ends early leaves $algorithm as it was before it", async (rule) => {
+    const bucket = await bucketOf({ ...spaced, rules: [rule] });
+    expect(await bucket.reserve(T0, "a")).toBe(T0);
+    await bucket.control(T0, "pause", HOUR);
+    for (const id of ["b", "c", "d", "e", "f"]) expect(await bucket.reserve(T0, id)).toBeGreaterThanOrEqual(T0 + HOUR);
+    await bucket.control(T0 + S, "resume");
+    // One more fits at once, and no other one for a while.
+    expect(Number(await bucket.reserve(T0 + S, "g")) - T0).toBeLessThan(2 * S);
+    expect(Number(await bucket.reserve(T0 + S, "h")) - T0).toBeGreaterThan(30 * S);
+  });
+
+  test("a slot that was taken before a rule came does not make room in it", async () => {
+    const bucket = await bucketOf(spaced);
+    expect(await bucket.reserve(T0, "a")).toBe(T0);
+    await bucket.set(T0, { classic: "fixed-window:2:60000000" });
+    expect(await bucket.reserve(T0 + S, "b")).toBe(T0 + S);
+    await bucket.giveBack(T0 + S, "a", T0);
+    expect(await bucket.reserve(T0 + S, "c")).toBe(T0 + S + MS);
+    expect(await bucket.reserve(T0 + S, "d")).toBe(T0 + MINUTE);
+  });
+
   test("expected starts count it", async () => {
     const bucket = await bucketOf({ ...spaced, rules: [{ algorithm: "fixed-window", limit: 2, per: "1m" }] });
     const admitted = await bucket.admit({ now: T0, ids: ["a", "b", "c", "d", "e"] });

@@ -39,19 +39,53 @@ local function classicSlot(one, slot, cost)
   return one.X.earliest(one.key, one.rule, slot, math.min(unitsOf(one, cost), one.rule.most))
 end
 
+-- Slots further ahead than this are confirmed by their holders before they come (see gate/slot.ts), so that they can be
+-- taken away from them.
+local LATER_MICROS = 25000
+
+-- Most rules cannot tell what would be without what they have counted. So what was before the first slot that lies far
+-- ahead is kept until that comes, under `<key>:was`, with its time under `<key>:from`: all that is counted meanwhile lies
+-- behind it.
+local function keepClassic(one, now, slot)
+  local from = tonumber(call('GET', one.key .. ':from') or 0)
+  if slot < from then
+    call('DEL', one.key .. ':from')
+  elseif slot - now > LATER_MICROS and from <= now then
+    call('DEL', one.key .. ':was')
+    call('COPY', one.key, one.key .. ':was')
+    call('SET', one.key .. ':from', micros(slot), 'PX', math.ceil((slot - now) / 1000))
+  end
+end
+
 local function countClassic(g, now, slot, cost)
   for _, one in ipairs(g.classic) do
+    keepClassic(one, now, slot)
     expireClassic(one.key, one.X.count(one.key, one.rule, slot, unitsOf(one, cost), now), now)
   end
 end
 
+-- A slot that was taken before a rule came is not counted there.
 local function uncountClassic(g, slot, cost)
+  if slot <= g.ruledFrom then return end
   for _, one in ipairs(g.classic) do one.X.uncount(one.key, one.rule, slot, unitsOf(one, cost)) end
+end
+
+-- All slots that lie further ahead than `near` are taken back. Where a rule has counted nearer ones since, it stays as it is:
+-- never more than it allows.
+local function recallClassic(g, near)
+  for _, one in ipairs(g.classic) do
+    local from = tonumber(call('GET', one.key .. ':from') or 0)
+    if from > near then
+      if call('COPY', one.key .. ':was', one.key, 'REPLACE') == 0 then call('DEL', one.key) end
+      call('DEL', one.key .. ':from', one.key .. ':was')
+    end
+  end
 end
 
 -- The clock was set back.
 local function shiftClassic(g, by)
   for _, one in ipairs(g.classic) do
+    call('DEL', one.key .. ':from', one.key .. ':was')
     if call('EXISTS', one.key) == 1 then expireClassic(one.key, one.X.shift(one.key, one.rule, by), g.now) end
   end
 end

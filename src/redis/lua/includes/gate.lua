@@ -22,12 +22,12 @@ local quiet = {
 local FIELDS = {
   'newest', 'undo', 'turn',
   'tat', 'part', 'last', 'changed', 'shifted', 'again', 'goes', 'turnUntil', 'turnSince', 'second', 'starts', 'firsts',
-  'mean', 'costSum', 'costOut',
+  'mean', 'costSum', 'costOut', 'ruledFrom',
   'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'slow',
   'slowAt', 'learnedUntil',
   'rules', 'classic', 'learned', 'weighed', 'overflow', 'cluster',
 }
-local FIRST_NUMBER, LAST_CHANGING, LAST_NUMBER = 4, 18, 30
+local FIRST_NUMBER, LAST_CHANGING, LAST_NUMBER = 4, 19, 31
 local FOREVER = 9007199254740991
 
 local function writePolicy(policy)
@@ -85,7 +85,8 @@ local function read(now)
     end
     g.reach = math.max(g.reach, window.cycle)
   end
-  g.classic = classicOf(g.classic)
+  g.ruled = g.classic or ''
+  g.classic = classicOf(g.ruled)
   return g
 end
 
@@ -117,7 +118,9 @@ local REWIND_MICROS = 1000000
 local function rewind(g, by)
   shiftClassic(g, by)
   local fields = { 'changed', micros(g.now), 'undo', '', 'second', 0, 'starts', 0 }
-  for _, name in ipairs({ 'tat', 'last', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'turnUntil', 'turnSince', 'slowAt', 'learnedUntil' }) do
+  for _, name in ipairs({
+    'tat', 'last', 'ruledFrom', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'turnUntil', 'turnSince', 'slowAt', 'learnedUntil',
+  }) do
     if g[name] > 0 and g[name] < FOREVER then
       fields[#fields + 1] = name
       fields[#fields + 1] = micros(math.max(1, g[name] - by))
@@ -133,9 +136,8 @@ local function rewind(g, by)
   rewindCosts(by)
 end
 
--- Slots further ahead than this are confirmed by their holders before they come (see gate/slot.ts), so that they can be
--- taken away from them.
-local NEAR_MICROS, LATER_MICROS = 75000, 25000
+-- Slots nearer than this are never taken away (see gate/line.ts).
+local NEAR_MICROS = 75000
 
 -- Slots that were reserved far ahead (for further attempts) under a pause or rate that no longer holds must not keep
 -- the gate closed: whoever holds one is refused when he confirms it, and reserves anew.
@@ -153,6 +155,7 @@ local function recall(g)
     local less = changeCost(g, slot, id, 0)
     uncountClassic(g, slot, less and -less or 1)
   end
+  recallClassic(g, near)
   if #ids > 0 then age(g, 'recalled') end
   g.tat, g.last, g.part, g.newest, g.undo = near + (g.tat - g.last), near, 0, '', ''
   g.dirty = true
@@ -162,6 +165,7 @@ end
 -- slot: a schedule that reached far ahead (1/h) does not delay the new one, and used credit does not come back. Where cost
 -- is counted in place of calls, or calls in place of cost, the debt is kept in time.
 local function reschedule(g, before)
+  if before.ruled ~= g.ruled then g.ruledFrom, g.dirty = g.last, true end
   if before.cycle == g.cycle and before.limit == g.limit then return end
   recall(g)
   if before.weighed == g.weighed then g.tat = g.last + math.ceil((g.tat - g.last) / before.spacing * g.spacing) end
