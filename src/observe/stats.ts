@@ -22,11 +22,11 @@ export interface BucketStats {
   readonly share: number;
   /** The windows that the server named, where the limit may `learn`. */
   readonly learned: readonly { readonly limit: number; readonly perMs: number }[];
-  /** When the next call may start. */
+  /** When the next call may start, as far as it does not wait for others to end (`concurrency`). */
   readonly nextSlotAt: Date;
   /**
    * What that call waits for, if for anything: `"rate"`, `"pause"`, `"block"`, or the one of `rules` (or of what was learned)
-   * that is the last to allow it, as `"200/1h"` or `"fixed-window 5000/1h"`.
+   * that is the last to allow it, as `"200/1h"` or `"fixed-window 5000/1h"`; `"concurrency"` where only that holds it back.
    */
   readonly waitsFor: string | undefined;
   /** When a call that came now would start, if nothing changes. */

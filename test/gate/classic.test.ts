@@ -75,6 +75,17 @@ describe("a classic algorithm beside the rate", () => {
     expect(await bucket.stats(T0 + S)).toMatchObject({ nextSlot: T0 + S });
   });
 
+  test("stats say so when calls wait for others to end", async () => {
+    const bucket = await bucketOf({ ...spaced, concurrency: 1 });
+    const why = async (now: number): Promise<unknown> => (await bucket.run("stats", [now]))[13];
+    await bucket.admit({ now: T0, ids: ["a", "b"] });
+    expect(await why(T0)).toBe("");
+    await bucket.take({ now: T0 });
+    expect([await why(T0), await why(T0 + S)]).toEqual(["rate", "concurrency"]);
+    await bucket.finish(T0 + S, "a");
+    expect(await why(T0 + S)).toBe("");
+  });
+
   test("what it is taken to cost counts where the rule says so", async () => {
     const rules = [{ algorithm: "fixed-window", limit: 10, per: "1m", counts: "cost" }];
     expect(await slots({ rules }, 3, 5)).toEqual([0, MS, MINUTE]);
