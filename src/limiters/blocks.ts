@@ -1,4 +1,5 @@
 import { keyPart } from "../limits/bucket.js";
+import type { Connection } from "../redis/connect.js";
 import { number } from "../redis/reply.js";
 import type { LimiterConnection } from "./connection.js";
 import type { LimiterBlock } from "./options.js";
@@ -31,7 +32,16 @@ export class Blocks {
   async set(key: string, durationMs: number, reason: string, at: number | ""): Promise<void> {
     const args = [at, durationMs * 1000, reason];
     const goes = number(await this.#connection.script("limiterBlock", this.keyOf(key), args));
-    await this.#connection.command((connection) => connection.zadd(this.#listKey, goes, key));
+    await this.#connection.command(async (connection) => {
+      await this.#strike(connection);
+      await connection.zadd(this.#listKey, goes, key);
+    });
+  }
+
+  /** Also when nobody looks at the list, it does not grow for ever. */
+  async #strike(connection: Connection): Promise<void> {
+    const [seconds] = await connection.time();
+    await connection.zremrangebyscore(this.#listKey, 0, Number(seconds) * 1000 - GRACE_MS);
   }
 
   async end(key: string): Promise<boolean> {
@@ -42,8 +52,7 @@ export class Blocks {
 
   async list(): Promise<LimiterBlock[]> {
     const keys = await this.#connection.command(async (connection) => {
-      const [seconds] = await connection.time();
-      await connection.zremrangebyscore(this.#listKey, 0, Number(seconds) * 1000 - GRACE_MS);
+      await this.#strike(connection);
       return connection.zrange(this.#listKey, 0, "-1");
     });
     const blocks = await this.#connection.command((connection) =>

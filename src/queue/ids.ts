@@ -5,10 +5,7 @@ import { InvalidCallError, UnknownCallError } from "../errors.js";
 let counter = 0;
 const process = randomBytes(4).readUInt32LE().toString(36).padStart(7, "0");
 
-/**
- * An id for a new call: time, count, process. Ids of one process sort in the order in which they were made, which is
- * the order that recovered calls are put back in.
- */
+/** An id for a new call: time, count, process. */
 export function newId(): string {
   counter = (counter + 1) % 36 ** 5;
   return `${Date.now().toString(36).padStart(9, "0")}${counter.toString(36).padStart(5, "0")}${process}`;

@@ -234,6 +234,10 @@ describe("blocks", () => {
     await redis.zadd(list, 1, "k");
     await limiter.blocks();
     expect(await redis.exists(list)).toBe(0);
+    // Nor does the list grow for ever where nobody looks at it.
+    await redis.zadd(list, 1, "k");
+    await limiter.block("other", "1h", "long");
+    expect(await redis.zrange(list, 0, "-1")).toEqual(["other"]);
   });
 });
 

@@ -1,8 +1,8 @@
 -- Writes the declared policy of a bucket. A policy set by `limit().set()` stays in force over it.
 --
 -- KEYS[1]  gate hash
--- ARGV[1]  policy, a JSON object of the flat fields limit, per, burst, late, rules, weighed, capacity, overflow, concurrency,
---          cluster
+-- ARGV[1]  policy, a JSON object of the flat fields limit, per, burst, late, rules, classic, weighed, capacity, overflow,
+--          concurrency, cluster
 -- ARGV[2]  now in µs, '' or none for the server's time
 -- Reply    1
 -- O(1)
