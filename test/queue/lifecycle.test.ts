@@ -53,6 +53,24 @@ describe("order", () => {
     expect(calls).toMatchObject([{ id: "c", slot: T0 + S + 1 }]);
     expect(await bucket.result("b")).toEqual(JSON.parse(outcomesOfTest.EXPIRED));
   });
+
+  test.each(["take", "recover", "clear"] as const)(
+    "ten thousand may wait for the outcome of one call: %s",
+    async (how) => {
+      const bucket = await bucketOf({ rate: "10/s", lateness: 0 });
+      await bucket.admit({ now: T0, ids: ["a"], maxWait: S });
+      const waiters = Array.from({ length: 10_000 }, (_, i) => `reader ${i}`);
+      await bucket.redis.sadd(bucket.key("waiters:a"), ...waiters);
+      const later = T0 + S + 1;
+      const dropped =
+        how === "clear"
+          ? await bucket.clear(later)
+          : (how === "take" ? await bucket.take({ now: later }) : await bucket.recover(later)).dropped;
+      const [[why, id, client, ...told] = [], ...others] = dropped;
+      expect([why, id, client, others]).toEqual([how === "clear" ? "cleared" : "expired", "a", "", []]);
+      expect(told.toSorted()).toEqual(waiters.toSorted());
+    },
+  );
 });
 
 describe("concurrency", () => {

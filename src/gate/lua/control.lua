@@ -66,7 +66,7 @@ elseif op == 'clear' then
   for _, id in ipairs(ids) do
     local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
     leave(g, job)
-    if job[1] then dropped[#dropped + 1] = { 'cleared', unpack(discard(id, job[1], job[2], ARGV[4], duration)) } end
+    if job[1] then dropped[#dropped + 1] = because('cleared', discard(id, job[1], job[2], ARGV[4], duration)) end
   end
 end
 announce(g, now)

@@ -33,7 +33,7 @@ for _, rank in ipairs({ HIGH, NORMAL, LOW }) do
     if expired then
       dropped[#dropped + 1] = expire(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))
     else
-      dropped[#dropped + 1] = { 'gone', unpack(discard(id, job[1], job[2], '', 0)) }
+      dropped[#dropped + 1] = because('gone', discard(id, job[1], job[2], '', 0))
     end
   end
 end

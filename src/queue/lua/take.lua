@@ -90,7 +90,7 @@ for scan = 1, SCANS do
     dropped[#dropped + 1] = expire(id, kind, client, ARGV[8], tonumber(ARGV[7]))
   elseif kind == 'permit' and isGone(g, client, now) then
     pull(id, rank)
-    dropped[#dropped + 1] = { 'gone', unpack(discard(id, kind, client, '', 0)) }
+    dropped[#dropped + 1] = because('gone', discard(id, kind, client, '', 0))
   elseif free <= 0 then
     state = 'full'
     break

@@ -17,6 +17,12 @@ local function waiters(id)
   return list
 end
 
+-- Puts a word before a list. (Of thousands who wait, `unpack` would be an error, and what is half done would stay so.)
+local function because(word, list)
+  table.insert(list, 1, word)
+  return list
+end
+
 -- The call that waits under a key, if it still does.
 local function holderOf(key)
   local id = call('HGET', base .. 'dedupe', key)
@@ -98,7 +104,7 @@ local function discard(id, kind, client, outcome, keepMs)
     call('HSET', base .. 'result:' .. id, 'm', outcome)
     call('PEXPIRE', base .. 'result:' .. id, keepMs)
   end
-  return { id, '', unpack(waiters(id)) }
+  return because(id, because('', waiters(id)))
 end
 
 -- As `discard`, for a call that has waited too long; with the reason before it. Where the call has a bound of its own, its
@@ -110,5 +116,5 @@ local function expire(id, kind, client, outcome, keepMs)
     changed.maxWait = tonumber(own)
     outcome = cjson.encode(changed)
   end
-  return { 'expired', unpack(discard(id, kind, client, outcome, keepMs)) }
+  return because('expired', discard(id, kind, client, outcome, keepMs))
 end
