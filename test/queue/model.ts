@@ -88,11 +88,14 @@ export class QueueModel {
     return joined;
   }
 
-  /** Those that are due stand at the end of the normal ones. */
+  /** Those that are due stand at the end of the normal ones, and that is their place in the order from then on. */
   #promote(now: number): void {
     const due = this.aside.filter((one) => one.due <= Math.floor(now / 1000));
     this.aside = this.aside.filter((one) => !due.includes(one));
-    for (const { call } of due) this.#append(call);
+    for (const { call } of due) {
+      call.order = ++this.#admitted;
+      this.#append(call);
+    }
   }
 
   #free(now: number): number {
@@ -173,6 +176,7 @@ export class QueueModel {
   }
 
   take(now: number, token: string, most: number, reply: Taken): void {
+    this.#promote(now);
     const free = this.#free(now);
     const dropped: string[] = [];
     const taken: string[] = [];
@@ -190,8 +194,6 @@ export class QueueModel {
       }
       if (taken.length >= free || taken.length >= reply.calls.length) break;
       this.wait.shift();
-      // BullMQ looks with each call that it hands out.
-      if (head.kind === "request") this.#promote(now);
       const slot = reply.calls[taken.length]?.slot ?? Number.NaN;
       if (!head.again) this.#slots.set(head.id, slot);
       head.again = false;
