@@ -130,6 +130,17 @@ describe("a classic algorithm beside the rate", () => {
     expect(Number(await bucket.reserve(T0 + S, "h")) - T0).toBeGreaterThan(30 * S);
   });
 
+  test("a pause that ends early, when the only slot behind it has been given back", async () => {
+    const bucket = await bucketOf({ ...spaced, rules: [{ algorithm: "fixed-window", limit: 2, per: "1m" }] });
+    expect(await bucket.reserve(T0, "a")).toBe(T0);
+    await bucket.control(T0, "pause", HOUR);
+    expect(await bucket.reserve(T0, "b")).toBe(T0 + HOUR);
+    await bucket.giveBack(T0, "b", T0 + HOUR);
+    await bucket.control(T0 + S, "resume");
+    expect(await bucket.reserve(T0 + S, "c")).toBe(T0 + S);
+    expect(await bucket.reserve(T0 + S, "d")).toBe(T0 + MINUTE);
+  });
+
   test("a slot that was taken before a rule came does not make room in it", async () => {
     const bucket = await bucketOf(spaced);
     expect(await bucket.reserve(T0, "a")).toBe(T0);

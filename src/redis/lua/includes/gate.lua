@@ -144,7 +144,8 @@ local NEAR_MICROS = 75000
 local function recall(g)
   local near = g.now + NEAR_MICROS
   call('ZREMRANGEBYSCORE', base .. 'recalled', '-inf', micros(g.now - 60000000))
-  if g.last <= near then return end
+  -- The only one has been given back.
+  if g.last <= near then return recallClassic(g, near) end
   local ids = call('ZRANGEBYSCORE', base .. 'later', '(' .. micros(near), '+inf', 'WITHSCORES')
   for i = 1, #ids, 2 do
     -- Not the slot in the name: that may be of a clock that has been set back since.
