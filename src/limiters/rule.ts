@@ -1,7 +1,7 @@
 import { InvalidLimitError } from "../errors.js";
 import { checkArray, checkInteger, checkKeys, checkOneOf, isRecord } from "../limits/check.js";
 import { type Duration, parseDuration, UNIT_MS } from "../limits/duration.js";
-import { MAX_RATE, parseRate, type Rate, type RateObject } from "../limits/rate.js";
+import { MAX_RATE, parseRate, type ParsedRate, type Rate, type RateObject } from "../limits/rate.js";
 
 /**
  * Leaky bucket as a meter (GCRA, ITU-T I.371): one call every period / limit, and `burst` of them at once after the
@@ -156,8 +156,15 @@ function readWindow(options: WindowNumbers, path: string): number[] {
   return [limit, perMs * 1000];
 }
 
+/** What is counted is said of the rule as a whole, where there is a choice. */
+function readRate(value: unknown, option: string): ParsedRate {
+  const rate = parseRate(value, option);
+  if (rate.counts !== undefined) throw new InvalidLimitError(`${option}.counts`, "left out here", rate.counts);
+  return rate;
+}
+
 function readLeakyBucket({ rate, burst = 1 }: LeakyBucketRule, path: string): number[] {
-  const { limit, perMs } = parseRate(rate, `${path}.rate`);
+  const { limit, perMs } = readRate(rate, `${path}.rate`);
   const max = Math.min(MAX_RATE, Math.floor((TEN_YEARS_MS * limit) / perMs));
   return [limit, perMs * 1000, checkInteger(burst, `${path}.burst`, { min: 1, max })];
 }
@@ -176,7 +183,7 @@ function readSlidingLog(options: SlidingLogRule, path: string): number[] {
   if (options.limit !== undefined || options.per !== undefined) {
     throw new InvalidLimitError(`${path}.rules`, "given in place of `limit` and `per`, not beside them", rules);
   }
-  const windows = checkArray(rules, `${path}.rules`, parseRate);
+  const windows = checkArray(rules, `${path}.rules`, readRate);
   if (windows.length === 0 || windows.length > MOST_WINDOWS) {
     throw new InvalidLimitError(`${path}.rules`, `1 to ${MOST_WINDOWS} rates`, rules);
   }

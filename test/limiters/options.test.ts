@@ -41,6 +41,16 @@ describe("options", () => {
   });
 
   test.each<[string, object, string]>([
+    [
+      "what is counted, which is always the cost here",
+      { algorithm: "leaky-bucket", rate: { limit: 1, per: "1s", counts: "cost" } },
+      "limiter.rate.counts",
+    ],
+    [
+      "the same of one of several rules",
+      { algorithm: "sliding-log", rules: [{ limit: 1, per: "1s", counts: "cost" }] },
+      "limiter.rules[0].counts",
+    ],
     ["a rate too many", { algorithm: "leaky-bucket", rate: "2000000/s" }, "limiter.rate"],
     ["no burst", { algorithm: "leaky-bucket", rate: "1/s", burst: 0 }, "limiter.burst"],
     ["a burst of more than ten years", { algorithm: "leaky-bucket", rate: "1/d", burst: 4000 }, "limiter.burst"],
