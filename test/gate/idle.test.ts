@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type Bucket, bucketOf, HOUR, listen, MINUTE, MS, S, T0 } from "../helpers/scripts.js";
+import { type Bucket, bucketOf, HOUR, MINUTE, MS, S, T0 } from "../helpers/scripts.js";
 
 /** The keys of a bucket that would stay for ever. */
 async function lasting({ redis, prefix, name }: Bucket): Promise<string[]> {
