@@ -194,6 +194,13 @@ describe("a failed call that is retried by hand", () => {
     expect(await ask(bucket, "second", refuse("k"))).toEqual({ state: "DUPLICATE", of: "first" });
   });
 
+  test("gives it up when its worker, given up for lost, has its answer after all", async () => {
+    const bucket = await withFailed();
+    await bucket.retryFailed(LATER);
+    await bucket.finish(LATER, "first");
+    expect(await bucket.redis.exists(bucket.key("dedupe"))).toBe(0);
+  });
+
   test("leaves it to a call that has come meanwhile", async () => {
     const bucket = await withFailed();
     await ask(bucket, "second");

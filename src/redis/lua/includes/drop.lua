@@ -88,8 +88,10 @@ end
 local function reclaim(id, now)
   if call('LREM', base .. 'wait', -1, id) == 0 then return end
   call('LPUSH', base .. 'active', id)
+  local again, key = unpack(call('HMGET', base .. id, 'r', 'd'))
+  if key then forget(id, key) end
   local g = load(now)
-  if g and leave(g, { false, false, false, call('HGET', base .. id, 'r') }) then save(g) end
+  if g and leave(g, { false, false, false, again }) then save(g) end
 end
 
 -- Removes the job and, for a durable call, keeps `outcome` as its result. Returns who is to be told:
