@@ -20,6 +20,6 @@ writePolicy(declared)
 call('HSET', base .. 'meta', 'opts.maxLenEvents', 16)
 local g = load(now)
 if before then reschedule(g, before) end
-if waitingCalls() == 0 then expireWhenIdle(g, now) end
+if waitingCalls(g) == 0 then expireWhenIdle(g, now) end
 save(g)
 return 1

@@ -26,5 +26,5 @@ if g.weighed and actual ~= reserved then
 end
 save(g)
 -- Whoever waits for the next slot may find that it comes earlier now.
-if actual < reserved and g.turn and g.turn ~= '' and waitingCalls() > 0 then call('PUBLISH', g.turn, bucket) end
+if actual < reserved and g.turn and g.turn ~= '' and waitingCalls(g) > 0 then call('PUBLISH', g.turn, bucket) end
 return { 'OK', micros(now) }

@@ -12,7 +12,7 @@
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
-local waiting = waitingCalls()
+local waiting = waitingCalls(g)
 local why = {}
 local head = nextCall()
 local first = nextSlot(g, now, tonumber(head and call('HGET', base .. head, 'w') or 1), why)

@@ -86,7 +86,7 @@ local function knownOf(accepted)
 end
 if fresh == 0 then
   local attended = 1
-  if waitingCalls() > 0 then attended = attend(g, now) end
+  if waitingCalls(g) > 0 then attended = attend(g, now) end
   save(g)
   local places, ids = knownOf(count)
   return { 'ADDED', micros(now), count, micros(now), micros(now), attended, occupied(g, now), {}, places, ids }
@@ -99,7 +99,7 @@ if g.blockedUntil > now then
   return { 'BLOCKED', micros(now), micros(g.blockedUntil), call('HGET', KEYS[1], 'blockReason') or '' }
 end
 
-local inLine, ranked = call('LLEN', base .. 'wait'), call('ZCARD', base .. 'prioritized')
+local inLine, ranked = call('LLEN', base .. 'wait'), rankedCalls(g)
 local waiting = inLine + ranked
 
 local function mayFly()
@@ -231,6 +231,7 @@ local keys = {
 }
 local once = cmsgpack.pack({ attempts = 1 })
 local function addRanked(head, data, priority)
+  if g.ranked == 0 then g.ranked, g.dirty = 1, true end
   return addPrioritizedJob({
     base .. 'marker', base .. 'meta', base .. 'id', base .. 'prioritized', base .. 'delayed', base .. 'completed',
     base .. 'active', base .. 'events', base .. 'pc',

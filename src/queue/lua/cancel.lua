@@ -19,7 +19,7 @@ if removed > 0 then
   local g = load(now)
   if g then
     leave(g, job)
-    if waitingCalls() == 0 then expireWhenIdle(g, now) end
+    if waitingCalls(g) == 0 then expireWhenIdle(g, now) end
     save(g)
   end
   return { 'CANCELLED', micros(now), discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3])) }

@@ -66,7 +66,10 @@ call('ZREMRANGEBYSCORE', base .. 'leases', '-inf', micros(now))
 
 bringBack(now)
 
-local waiting = waitingCalls()
+-- Should the gate have forgotten (its keys were deleted by hand), it is reminded here.
+g.ranked = call('EXISTS', base .. 'prioritized')
+g.dirty = true
+local waiting = waitingCalls(g)
 if waiting > 0 then
   persist(g)
   attend(g, now)

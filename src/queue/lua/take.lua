@@ -66,7 +66,8 @@ local function take(id, rank, kind, client, comesBack)
 end
 
 -- Whether some call waits in the set is known once for all: nobody adds one meanwhile.
-local anyRanked = call('EXISTS', base .. 'prioritized') == 1
+local anyRanked = g.ranked > 0 and call('EXISTS', base .. 'prioritized') == 1
+if g.ranked > 0 and not anyRanked then g.ranked, g.dirty = 0, true end
 local function first()
   if anyRanked then return nextCall() end
   return call('LINDEX', base .. 'wait', -1), NORMAL
@@ -129,7 +130,7 @@ end
 if most == 0 then
   -- The worker was woken but can carry nothing now; somebody else shall look.
   if g.turn == worker then giveTurn(g, '', now, 0) end
-  local other = waitingCalls() > 0 and wakeIdle(g)
+  local other = waitingCalls(g) > 0 and wakeIdle(g)
   if other then giveTurn(g, other, now, now + TURN_MICROS) end
 elseif state == 'empty' or state == 'full' then
   if g.turn == worker then giveTurn(g, '', now, 0) end
@@ -160,7 +161,7 @@ else
   if g.turn ~= worker and g.turnUntil <= now then giveTurn(g, worker, now, 0) end
   if g.turn == worker then giveTurn(g, worker, now, now + TURN_MICROS) end
   -- More is due than this worker could carry: another one may help.
-  if #calls > 0 and nextSlot(g, now) - now <= horizon and free > 0 and waitingCalls() > 0 then wakeIdle(g) end
+  if #calls > 0 and nextSlot(g, now) - now <= horizon and free > 0 and waitingCalls(g) > 0 then wakeIdle(g) end
 end
 save(g)
 return { state, micros(now), micros(again), calls, dropped, g.late, micros(g.shifted), g.concurrency }

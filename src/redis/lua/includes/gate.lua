@@ -22,12 +22,12 @@ local quiet = {
 local FIELDS = {
   'newest', 'undo', 'turn',
   'tat', 'part', 'last', 'changed', 'shifted', 'again', 'goes', 'turnUntil', 'turnSince', 'second', 'starts', 'firsts',
-  'mean', 'costSum', 'costOut', 'ruledFrom',
+  'mean', 'costSum', 'costOut', 'ruledFrom', 'ranked',
   'limit', 'per', 'burst', 'late', 'capacity', 'concurrency', 'pausedUntil', 'blockedUntil', 'overrideUntil', 'slow',
   'slowAt', 'learnedUntil',
   'rules', 'classic', 'learned', 'weighed', 'overflow', 'cluster',
 }
-local FIRST_NUMBER, LAST_CHANGING, LAST_NUMBER = 4, 19, 31
+local FIRST_NUMBER, LAST_CHANGING, LAST_NUMBER = 4, 20, 32
 local FOREVER = 9007199254740991
 
 local function writePolicy(policy)
@@ -73,9 +73,10 @@ local function read(now)
   g.closedUntil = math.max(g.pausedUntil, g.blockedUntil)
   g.weighed = g.weighed == '1'
   g.windows, g.longest, g.reach, g.costReach = {}, 0, 0, 0
+  local windows = g.rules or ''
   -- What the server named last holds beside the rules.
-  local learned = g.learnedUntil > now and g.learned or ''
-  for n, per, cost in string.gmatch((g.rules or '') .. ',' .. learned, '(%d+)/(%d+)(c?)') do
+  if g.learnedUntil > now then windows = windows .. ',' .. (g.learned or '') end
+  for n, per, cost in string.gmatch(windows, '(%d+)/(%d+)(c?)') do
     local window = { limit = tonumber(n), cycle = tonumber(per) + g.late, weighed = cost == 'c', text = n .. '/' .. per .. cost }
     g.windows[#g.windows + 1] = window
     if window.weighed then

@@ -80,8 +80,10 @@ local function redeliveries(g) return g.again > 0 and call('ZCARD', base .. 'del
 local function depthOf(g, now, waiting)
   return waiting + redeliveries(g) + call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf') - g.again
 end
-local function waitingCalls() return call('LLEN', base .. 'wait') + call('ZCARD', base .. 'prioritized') end
-local function occupied(g, now) return depthOf(g, now, waitingCalls()) end
+-- `ranked` is 1 where calls of high or low priority may wait: few buckets have such, and every call would ask.
+local function rankedCalls(g) return g.ranked > 0 and call('ZCARD', base .. 'prioritized') or 0 end
+local function waitingCalls(g) return call('LLEN', base .. 'wait') + rankedCalls(g) end
+local function occupied(g, now) return depthOf(g, now, waitingCalls(g)) end
 
 -- Starts that no window can see any more are forgotten, except the newest, which a longer window set later will count.
 local function trimLog(g, now)

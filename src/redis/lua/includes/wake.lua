@@ -38,7 +38,7 @@ end
 
 -- A flight has ended: whoever found the bucket full looks again.
 local function vacated(now)
-  if waitingCalls() == 0 then return end
+  if call('LLEN', base .. 'wait') == 0 and call('EXISTS', base .. 'prioritized') == 0 then return end
   local g = load(now)
   if not g then return end
   attend(g, now)
@@ -49,7 +49,7 @@ end
 local function announce(g, now)
   giveTurn(g, '', now, 0)
   save(g)
-  if waitingCalls() == 0 then
+  if waitingCalls(g) == 0 then
     local changed = load(now)
     expireWhenIdle(changed, now)
     save(changed)
