@@ -27,8 +27,7 @@
 -- O(1) per call, O(log ranked) for one of high or low priority, and O(rules · log log-size) once
 --- @include "gate"
 --- @include "wake"
---- @include "drop"
---- @include "ranks"
+--- @include "overflow"
 --- @include "quota"
 --- @bullmq "addStandardJob"
 --- @bullmq "addPrioritizedJob"
@@ -175,35 +174,14 @@ local function timeOfRoom(missing)
   return expectedSlot(g, now, again + missing - #leaving / 2 - 1)
 end
 
--- The oldest call of the lowest rank and that rank, but of none above those that come, and none that waits for the second
--- time.
-local position = -1
-local function oldest()
-  local low = ranked > high and headOf(LOW)
-  if low then return low, LOW end
-  while rank <= NORMAL do
-    local id = call('LINDEX', base .. 'wait', position)
-    if not id then break end
-    if call('HGET', base .. id, 'r') ~= '1' then return id, NORMAL end
-    position = position - 1
-  end
-  return rank == HIGH and headOf(HIGH), HIGH
-end
-
 local dropped = {}
 -- Drops nothing in vain: not where that makes too little room.
 local droppable = ({ waiting - again, waiting - again - high, ranked - high })[rank]
 local needed = mode == 'fit' and 1 or fresh
 if fresh > room and g.overflow == 'drop-oldest' and room + droppable >= needed then
-  while room < math.min(fresh, g.capacity) do
-    local id, of = oldest()
-    if not id then break end
-    local job = call('HMGET', base .. id, 'name', 'c')
-    if of == NORMAL then call('LREM', base .. 'wait', -1, id) else call('ZREM', base .. 'prioritized', id) end
-    room = room + 1
-    if of == rank then ahead = ahead - 1 end
-    dropped[#dropped + 1] = discard(id, job[1], job[2], ARGV[10], tonumber(ARGV[9]))
-  end
+  local same
+  dropped, same = dropOldest(g, rank, math.min(fresh, g.capacity) - room, ARGV[10], tonumber(ARGV[9]))
+  room, ahead = room + #dropped, ahead - same
 end
 if fresh > room then
   if mode == 'all' or (room <= 0 and not known[0]) then
