@@ -26,12 +26,17 @@ export async function heed(
   response: FeedbackResponse,
   slot: Slot,
 ): Promise<Feedback | undefined> {
+  const feedback = read(context, ref, response, slot);
+  if (feedback !== undefined) await apply(context, ref, response.status, feedback, slot);
+  return feedback;
+}
+
+/** Reads a response, also with the limit's own reader, which may know what the call has cost. */
+function read(context: Context, ref: BucketRef, response: FeedbackResponse, slot: Slot): Feedback | undefined {
   const { limit, bucket } = ref;
   const { feedback, warnings } = readFeedback(response, limit.feedback);
   if (warnings.length > 0) context.report.odd(limit.name, bucket, warnings.join("; "));
-  if (feedback === undefined) return undefined;
-  if (feedback.cost !== undefined) settleCost(context, ref, slot, feedback.cost);
-  await apply(context, ref, response.status, feedback, slot);
+  if (feedback?.cost !== undefined) settleCost(context, ref, slot, feedback.cost);
   return feedback;
 }
 
@@ -86,14 +91,10 @@ export async function heedBody(
   slot: Slot,
 ): Promise<void> {
   const { status } = response;
-  if (ref.limit.feedback !== undefined) {
-    const { feedback, warnings } = readFeedback(response, ref.limit.feedback);
-    if (warnings.length > 0) context.report.odd(ref.limit.name, ref.bucket, warnings.join("; "));
-    if (feedback?.cost !== undefined) settleCost(context, ref, slot, feedback.cost);
-  }
+  if (ref.limit.feedback !== undefined) read(context, ref, response, slot);
   if (!isTelling(status)) return;
   const { feedback } = readFeedback(response);
-  const known = readFeedback({ ...response, headers: response.headers, body: undefined }).feedback;
+  const known = readFeedback({ ...response, body: undefined }).feedback;
   if (feedback?.refused === true && known?.refused !== true) await apply(context, ref, status, feedback, slot);
 }
 

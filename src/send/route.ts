@@ -55,7 +55,7 @@ export class Route {
    */
   async headers(closing: AbortSignal): Promise<string[]> {
     const { ref, request } = this.#hop;
-    const isHome = new URL(request.url).origin === new URL(this.#start.request.url).origin;
+    const isHome = !this.begun || new URL(request.url).origin === new URL(this.#start.request.url).origin;
     return isHome ? prepareHeaders(request, this.#start.id, ref.limit, closing) : request.headers.flat();
   }
 

@@ -11,6 +11,7 @@ import {
   type Worker,
 } from "spillway";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
+import type { Upstream } from "../helpers/upstream.js";
 
 export type Definition = Record<string, LimitOptions>;
 
@@ -45,6 +46,27 @@ export function openDesk(definition: Definition, { worker = true }: { worker?: b
       await Promise.all(opened.map((one) => one[Symbol.asyncDispose]()));
     },
   };
+}
+
+/** Two servers, of which one may lead to the other, and a desk whose limits cover both. */
+export interface Pair extends AsyncDisposable {
+  readonly desk: Desk;
+  readonly from: Upstream;
+  readonly to: Upstream;
+}
+
+export function openPair(
+  { from, to }: Pick<Pair, "from" | "to">,
+  define?: (from: string, to: string) => Definition,
+  options?: Parameters<typeof openDesk>[1],
+): Pair {
+  const both = (a: string, b: string): Definition => ({ [a]: { rate: "1000/s" }, [b]: { rate: "1000/s" } });
+  const desk = openDesk((define ?? both)(from.host, to.host), options);
+  const end = async (): Promise<void> => {
+    await desk[Symbol.asyncDispose]();
+    await Promise.all([from.close(), to.close()]);
+  };
+  return { desk, from, to, [Symbol.asyncDispose]: end };
 }
 
 /** A limit name that no other test has, for `run`. */

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { type Handler, startUpstream, type Upstream } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
-import { type Definition, type Desk, ending, openDesk } from "./desk.js";
+import { type Definition, ending, openDesk, openPair, type Pair } from "./desk.js";
 
 /** Sends everybody on to the same path of `to()`. */
 const leading =
@@ -10,13 +10,7 @@ const leading =
   (request, response) =>
     void response.writeHead(status, { location: to() + request.url, ...headers }).end("moved");
 
-interface Pair extends AsyncDisposable {
-  readonly desk: Desk;
-  /** Leads to `to`. */
-  readonly from: Upstream;
-  readonly to: Upstream;
-}
-
+/** `from` leads to `to`. */
 async function pair(
   options: {
     define?: (from: string, to: string) => Definition;
@@ -26,13 +20,7 @@ async function pair(
 ): Promise<Pair> {
   const to = await startUpstream({ bodies: true, ...(options.handler && { handler: options.handler }) });
   const from = await startUpstream({ bodies: true, handler: leading(() => to.url, 302, options.moved) });
-  const both = (a: string, b: string): Definition => ({ [a]: { rate: "1000/s" }, [b]: { rate: "1000/s" } });
-  const desk = openDesk((options.define ?? both)(from.host, to.host));
-  const end = async (): Promise<void> => {
-    await desk[Symbol.asyncDispose]();
-    await Promise.all([from.close(), to.close()]);
-  };
-  return { desk, from, to, [Symbol.asyncDispose]: end };
+  return openPair({ from, to }, options.define);
 }
 
 test("a redirect waits for a slot of the host that it leads to", async () => {

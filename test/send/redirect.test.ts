@@ -1,17 +1,10 @@
 /** Durable calls and redirects: as fetch follows them, each request in a slot of the host that it goes to. */
 import type { LimitOptions } from "spillway";
 import { expect, test } from "vitest";
-import { type Definition, type Desk, ending, openDesk } from "../intake/desk.js";
+import { type Definition, type Desk, ending, openDesk, openPair, type Pair } from "../intake/desk.js";
 import { type Arrival, type Handler, startUpstream, type Upstream } from "../helpers/upstream.js";
 import { until } from "../helpers/wait.js";
 import { look } from "./nodes.js";
-
-interface Pair extends AsyncDisposable {
-  readonly desk: Desk;
-  /** `/<status>/…` leads with that status to the same path of `to`; `/here/<status>/…` to `/<status>/…` of itself. */
-  readonly from: Upstream;
-  readonly to: Upstream;
-}
 
 interface Options {
   readonly define?: (from: string, to: string) => Definition;
@@ -19,6 +12,7 @@ interface Options {
   readonly worker?: boolean;
 }
 
+/** `/<status>/…` of `from` leads with that status to the same path of `to`; `/here/<status>/…` to `/<status>/…` of itself. */
 async function pair({ define, handler, worker = true }: Options = {}): Promise<Pair> {
   const to = await startUpstream({ bodies: true, ...(handler && { handler }) });
   const from: Upstream = await startUpstream({
@@ -29,13 +23,7 @@ async function pair({ define, handler, worker = true }: Options = {}): Promise<P
       response.writeHead(Number(first === "here" ? second : first), { location }).end("moved");
     },
   });
-  const both = (a: string, b: string): Definition => ({ [a]: { rate: "1000/s" }, [b]: { rate: "1000/s" } });
-  const desk = openDesk((define ?? both)(from.host, to.host), { worker });
-  const end = async (): Promise<void> => {
-    await desk[Symbol.asyncDispose]();
-    await Promise.all([from.close(), to.close()]);
-  };
-  return { desk, from, to, [Symbol.asyncDispose]: end };
+  return openPair({ from, to }, define, { worker });
 }
 
 test("a redirect waits for a slot of the host that it leads to", async () => {

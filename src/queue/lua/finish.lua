@@ -51,8 +51,8 @@ call('PEXPIRE', base .. 'result:' .. id, ARGV[7])
 if target == 'failed' then
   local g = load(now)
   if g then note(g, now, 1, FAILED) end
+  -- One that failed unsent had its place until now; any other gave it up when it started.
+  call('ZREM', base .. 'slots', id)
 end
--- One that failed unsent had its place until now; any other gave it up when it started.
-if target == 'failed' then call('ZREM', base .. 'slots', id) end
 if call('ZREM', base .. 'inflight', id) > 0 then vacated(now) end
 return { 'OK', micros(now), waiters(id) }

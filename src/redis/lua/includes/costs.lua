@@ -39,6 +39,12 @@ local function moveTotals(g, from, more)
   g.dirty = true
 end
 
+-- The total of all starts before the one with this total.
+local function totalBefore(g, total)
+  local before = call('ZREVRANGEBYSCORE', base .. 'costs', '(' .. total, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  return tonumber(before or g.costOut)
+end
+
 -- A start that came late, and is counted when it came. For as long as it counts, whoever knows its slot still finds it.
 local function movedKey(slot, id) return base .. 'moved:' .. costMember(slot, id) end
 
@@ -54,8 +60,7 @@ local function changeCost(g, slot, id, cost)
     total = member and call('ZSCORE', base .. 'costs', member)
     if not total then return end
   end
-  local before = call('ZREVRANGEBYSCORE', base .. 'costs', '(' .. total, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  local more = cost - (tonumber(total) - tonumber(before or g.costOut))
+  local more = cost - (tonumber(total) - totalBefore(g, total))
   if more == 0 then return end
   moveTotals(g, total, more)
   if cost == 0 then
@@ -72,8 +77,7 @@ local function delayCost(g, slot, id, start)
   local member = costMember(slot, id)
   local total = call('ZSCORE', base .. 'costs', member)
   if not total then return end
-  local before = call('ZREVRANGEBYSCORE', base .. 'costs', '(' .. total, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  local cost = tonumber(total) - tonumber(before or g.costOut)
+  local cost = tonumber(total) - totalBefore(g, total)
   local place = tonumber(total)
   for _, later in ipairs(call('ZRANGEBYSCORE', base .. 'costs', '(' .. total, '+inf')) do
     if costTime(later) > start then break end
