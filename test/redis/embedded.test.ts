@@ -199,6 +199,23 @@ describe("sockets", () => {
     await until(async () => expect(await admin.pubsub("NUMSUB", "alive")).toEqual(["alive", 0]));
   });
 
+  test("a client that sends much at once does not make the others wait", async () => {
+    const [busy, other] = [client(), client()];
+    await Promise.all([busy.ping(), other.ping()]);
+    // Four of these to what Valkey reads from a client at a time.
+    const padding = "x".repeat(4096);
+    const work = "local n = 0 for i = 1, 10000 do n = n + i % 7 end return n";
+    let done = false;
+    const all = Promise.all(Array.from({ length: 1500 }, () => busy.eval(work, 0, padding))).then(() => (done = true));
+    let answers = 0;
+    while (!done) {
+      await other.ping();
+      answers++;
+    }
+    await all;
+    expect(answers).toBeGreaterThan(10);
+  });
+
   test("serves more connections in its life than Valkey has descriptors", async () => {
     for (let batch = 0; batch < 35; batch++) {
       const batchOf = Array.from({ length: 200 }, () => text(connect(server.port, "127.0.0.1").end("PING\r\n")));
