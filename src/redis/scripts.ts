@@ -53,30 +53,27 @@ const isUnknownScript = (error: unknown): boolean => error instanceof Error && e
 /** Texts on their way to a server that did not know them. */
 const teaching = new WeakMap<Redis | Cluster, Map<ScriptName, Promise<unknown>>>();
 
-/** A text has tens of kilobytes: of many calls that find it missing, one brings it and the others wait for that one. */
+/**
+ * A text has tens of kilobytes: of many calls that find it missing, one brings it and the others wait for that one. In a
+ * cluster it may have gone to another node than theirs; then one of them is next.
+ */
 async function withText(
   redis: Redis | Cluster,
   name: ScriptName,
   run: () => Promise<unknown>,
   teach: () => Promise<unknown>,
 ): Promise<unknown> {
-  try {
-    return await run();
-  } catch (error) {
-    if (!isUnknownScript(error)) throw error;
-  }
   const texts = teaching.get(redis) ?? new Map<ScriptName, Promise<unknown>>();
   teaching.set(redis, texts);
-  const underWay = texts.get(name);
-  if (underWay !== undefined) {
-    await underWay.catch(() => {});
+  for (;;) {
     try {
       return await run();
     } catch (error) {
-      // Another node of a cluster.
       if (!isUnknownScript(error)) throw error;
     }
-    return teach();
+    const underWay = texts.get(name);
+    if (underWay === undefined) break;
+    await underWay.catch(() => {});
   }
   const taught = teach();
   texts.set(name, taught);

@@ -47,6 +47,7 @@ export class Session {
   #commands: Connection | undefined;
   #running = new Set<Promise<unknown>>();
   #declared = new Map<string, number>();
+  #declaring = new Map<string, Promise<void>>();
   /** The server's clock is known, and it knows the scripts. */
   #fit = false;
   #preparing: Promise<void> | undefined;
@@ -204,8 +205,7 @@ export class Session {
     const first = await this.#send(commands, ref, script, args, patience);
     if (first[0] !== "UNDECLARED") return first;
     // The server has lost its memory, or forgotten an idle bucket: it needs to know of both again.
-    this.#declared.delete(ref.bucket);
-    this.#declareOnce(ref, commands);
+    await answered(this.#declareAnew(ref, commands), patience);
     const second = await this.#send(commands, ref, script, args, patience);
     if (second[0] !== "UNDECLARED") return second;
     throw new RedisUnavailableError(`Redis does not take the policy of "${ref.limit.name}"`, {
@@ -244,6 +244,18 @@ export class Session {
     };
     commands.zadd(this.bucketsKey, now, ref.bucket).catch(forget);
     if (announced === undefined) this.#declare(ref, commands).catch(forget);
+  }
+
+  /** The server did not know it, whatever it was told. Once for all calls that wait for it. */
+  #declareAnew(ref: BucketRef, commands: Connection): Promise<void> {
+    const underWay = this.#declaring.get(ref.bucket);
+    if (underWay !== undefined) return underWay;
+    commands
+      .zadd(this.bucketsKey, this.milliseconds(), ref.bucket)
+      .catch((error: unknown) => this.report.connection(error));
+    const declaring = this.#declare(ref, commands).finally(() => this.#declaring.delete(ref.bucket));
+    this.#declaring.set(ref.bucket, declaring);
+    return declaring;
   }
 
   async #declare(ref: BucketRef, commands: Connection): Promise<void> {
