@@ -307,11 +307,10 @@ test("Retry-After closes the gate for all processes", async () => {
 
 test("concurrency is shared by all processes, kept, and used to the full", async () => {
   let now = 0;
-  let most = 0;
+  const seen: number[] = [];
   await using upstream = await startUpstream({
     async handler(_request, response) {
-      now++;
-      most = Math.max(most, now);
+      seen.push(++now);
       await sleep(100);
       now--;
       response.end("ok");
@@ -319,19 +318,18 @@ test("concurrency is shared by all processes, kept, and used to the full", async
   });
   const setup = { prefix: uniquePrefix(), limits: { [upstream.host]: { rate: "1000/s", concurrency: 4 } } } as const;
   const nodes = await startNodes(2, "both", setup);
-  const began = performance.now();
   const all = await Promise.all([
     nodes[0]?.ask<Ends>("fetch", { url: upstream.url, count: 20 }),
     nodes[0]?.ask<Ends>("deliver", { url: upstream.url, count: 20 }),
     nodes[1]?.ask<Ends>("fetch", { url: upstream.url, count: 20 }),
     nodes[1]?.ask<Ends>("deliver", { url: upstream.url, count: 20 }),
   ]);
-  const took = performance.now() - began;
   expect(all.map((each) => each?.ends)).toEqual(Array.from({ length: 4 }, () => ({ ok: 20 })));
   await endAll(nodes);
-  expect(most).toBe(4);
-  // 80 calls of 100 ms, 4 at a time, take 2 s; one at a time they would take 8.
-  expect(took).toBeLessThan(5_000);
+  expect(Math.max(...seen)).toBe(4);
+  // Where four end together, the next four arrive as 1, 2, 3, 4: a quarter of the 80, or a little less, but not once and
+  // never again.
+  expect(seen.filter((calls) => calls === 4).length).toBeGreaterThan(10);
 });
 
 test("a retry that waits for the end of a pause starts when it is lifted", async () => {
