@@ -5,7 +5,7 @@ import type { LimitName, Limits } from "../limits/define.js";
 import type { SpillwayEvents } from "../observe/events.js";
 import { type CallInit } from "../queue/call.js";
 import { parseTicketId } from "../queue/ids.js";
-import { type CallTerms, checkActualCost } from "../queue/terms.js";
+import { type CallTerms, checkActualCost, checkCallKeys, TERMS } from "../queue/terms.js";
 import type { RedisOption } from "../redis/connect.js";
 import { checkConnection, type Context, openContext } from "../redis/context.js";
 import type { FeedbackResponse } from "../send/feedback/read.js";
@@ -110,6 +110,7 @@ export interface Client<L extends Limits = Limits> extends AsyncDisposable {
 }
 
 const OPTIONS = ["redis", "limits", "prefix", "worker"];
+const RUN_OPTIONS = [...TERMS, ...(["signal", "key", "producer"] satisfies (keyof RunOptions)[])];
 
 /**
  * Opens a client. Connecting goes on in the background; a call made meanwhile waits for it, for a second at most.
@@ -159,12 +160,10 @@ export class OpenClient<L extends Limits> implements Client<L> {
     return this.context.report.events;
   }
 
-  async run<T>(
-    limit: string,
-    call: (context: RunContext) => T,
-    { signal, key, ...wished }: RunOptions = {},
-  ): Promise<Awaited<T>> {
+  async run<T>(limit: string, call: (context: RunContext) => T, options: RunOptions = {}): Promise<Awaited<T>> {
     if (typeof call !== "function") throw new InvalidCallError(`Expected a function to run, got ${typeof call}`);
+    checkCallKeys(options, RUN_OPTIONS);
+    const { signal, key, ...wished } = options;
     const ref = this.context.session.limits.resolve(limit, key);
     const terms = termsOfRun(ref.limit, wished);
     const permit = await acquire(this.context, ref, { terms, signal, closing: this.closing });

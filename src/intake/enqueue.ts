@@ -4,7 +4,7 @@ import { admit } from "../queue/admit.js";
 import { type CallInit, encodeRequest, readHeaders } from "../queue/call.js";
 import { IDEMPOTENT_METHODS } from "../limits/retry.js";
 import { newId, ownId } from "../queue/ids.js";
-import { readDedupe, type Terms } from "../queue/terms.js";
+import { checkCallKeys, readDedupe, TERMS, type Terms } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
 import { termsOf } from "./terms.js";
 import { PendingTicket, type Ticket } from "./ticket.js";
@@ -33,6 +33,12 @@ export interface EnqueuedMany {
   readonly error?: unknown;
 }
 
+const CALL_OPTIONS = [
+  ...TERMS,
+  ...(["url", "method", "headers", "body", "redirect", "id", "dedupe"] satisfies (keyof CallInput)[]),
+];
+const MANY_OPTIONS = ["mode"] satisfies (keyof EnqueueManyOptions)[];
+
 interface Prepared {
   readonly input: CallInput;
   readonly ref: BucketRef;
@@ -46,6 +52,7 @@ const MOST = 10_000;
 const CHUNK = 500;
 
 async function prepare(context: Context, input: CallInput): Promise<Prepared> {
+  checkCallKeys(input, CALL_OPTIONS);
   const headers = readHeaders(input.headers);
   const ref = context.session.limits.match(input.url, { method: input.method?.toUpperCase(), headers });
   const id = input.id === undefined ? newId() : ownId(input.id);
@@ -106,8 +113,10 @@ export async function enqueue(door: Door, input: CallInput): Promise<Ticket> {
 export async function enqueueMany(
   door: Door,
   inputs: readonly CallInput[],
-  { mode = "all" }: EnqueueManyOptions = {},
+  options: EnqueueManyOptions = {},
 ): Promise<EnqueuedMany> {
+  checkCallKeys(options, MANY_OPTIONS);
+  const { mode = "all" } = options;
   if (mode !== "all" && mode !== "fit") {
     throw new InvalidCallError(`Expected mode to be "all" or "fit", got ${String(mode)}`);
   }

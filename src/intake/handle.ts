@@ -1,4 +1,4 @@
-import { checkInteger } from "../limits/check.js";
+import { checkInteger, checkKeys } from "../limits/check.js";
 import type { BucketRef } from "../limits/define.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import { normalizePolicy } from "../limits/normalize.js";
@@ -77,6 +77,7 @@ export class BucketHandle implements LimitHandle {
   }
 
   async set(changes: Partial<PolicyOptions>, options: { readonly for?: Duration } = {}): Promise<void> {
+    checkKeys(options, "set", ["for"]);
     const policy: Partial<Policy> = normalizePolicy(changes, this.#ref.limit.name);
     const duration = options.for === undefined ? "" : micros(options.for, "for");
     await this.#control("set", duration, JSON.stringify(encodePolicy(policy)));
@@ -111,8 +112,8 @@ export class BucketHandle implements LimitHandle {
     return dropped.length;
   }
 
-  async failed({ limit = MOST }: { readonly limit?: number } = {}): Promise<FailedCall[]> {
-    const reply = await this.#context.session.run(this.#ref, "failed", ["", "list", checkInteger(limit, "limit")]);
+  async failed(options: { readonly limit?: number } = {}): Promise<FailedCall[]> {
+    const reply = await this.#context.session.run(this.#ref, "failed", ["", "list", most(options, "failed")]);
     return list(reply[2]).map((call) => {
       const [id, reason, failedAt, data] = texts(call);
       const { url, method } = shown(data ?? "");
@@ -121,10 +122,9 @@ export class BucketHandle implements LimitHandle {
     });
   }
 
-  async retryFailed({ limit = MOST }: { readonly limit?: number } = {}): Promise<number> {
-    return number(
-      (await this.#context.session.run(this.#ref, "failed", ["", "retry", checkInteger(limit, "limit")]))[2],
-    );
+  async retryFailed(options: { readonly limit?: number } = {}): Promise<number> {
+    const reply = await this.#context.session.run(this.#ref, "failed", ["", "retry", most(options, "retryFailed")]);
+    return number(reply[2]);
   }
 
   async #control(operation: string, duration: number | "" = "", detail = ""): Promise<readonly unknown[]> {
@@ -139,6 +139,11 @@ function shown(data: string): Pick<FailedCall, "url" | "method"> {
   } catch {
     return { url: "", method: "" };
   }
+}
+
+function most(options: { readonly limit?: number }, method: string): number {
+  checkKeys(options, method, ["limit"]);
+  return checkInteger(options.limit ?? MOST, "limit");
 }
 
 const micros = (duration: Duration, option: string): number => parseDuration(duration, option) * 1000;

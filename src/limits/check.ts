@@ -9,13 +9,22 @@ export function checkKeys(
   if (!isRecord(value)) {
     throw new InvalidLimitError(option, `an object with the options ${known.join(", ")}`, value);
   }
-  for (const key of Object.keys(value)) {
-    if (known.includes(key)) continue;
-    const meant = closest(key, known);
-    const advice = meant === undefined ? `the options are ${known.join(", ")}` : `did you mean \`${meant}\`?`;
-    const shown = veil(value[key]);
-    throw new InvalidLimitError(`${option}.${key}`, `left out, as there is no such option (${advice})`, shown);
-  }
+  const stray = strayKey(value, known);
+  if (stray === undefined) return;
+  const { key, expected } = stray;
+  throw new InvalidLimitError(`${option}.${key}`, expected, veil(value[key]));
+}
+
+/** The first key of an object that is none of the `known`, if any, with what should become of it. */
+export function strayKey(
+  value: object,
+  known: readonly string[],
+): { readonly key: string; readonly expected: string } | undefined {
+  const key = Object.keys(value).find((candidate) => !known.includes(candidate));
+  if (key === undefined) return undefined;
+  const meant = closest(key, known);
+  const advice = meant === undefined ? `the options are ${known.join(", ")}` : `did you mean \`${meant}\`?`;
+  return { key, expected: `left out, as there is no such option (${advice})` };
 }
 
 /** An object that is no array, function or primitive. */

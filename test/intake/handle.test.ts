@@ -145,6 +145,12 @@ test("bad changes are refused by name and change nothing", async () => {
   await expect(handle.set({ maxWait: "5s" } as object)).rejects.toThrow("it is declared with the limit");
   // @ts-expect-error no duration
   await expect(handle.set({ capacity: 5 }, { for: "a while" })).rejects.toMatchObject({ code: "ERR_INVALID_LIMIT" });
+  // @ts-expect-error misspelt: it would be for ever
+  await expect(handle.set({ capacity: 5 }, { fro: "1s" })).rejects.toMatchObject({ option: "set.fro" });
+  // @ts-expect-error misspelt: it would be all
+  await expect(handle.retryFailed({ limits: 1 })).rejects.toMatchObject({ option: "retryFailed.limits" });
+  // @ts-expect-error misspelt
+  await expect(handle.failed({ max: 1 })).rejects.toMatchObject({ option: "failed.max" });
   // @ts-expect-error no duration
   await expect(handle.pause("soon")).rejects.toMatchObject({ code: "ERR_INVALID_LIMIT", option: "pause" });
   await expect(handle.block("0s")).rejects.toMatchObject({ code: "ERR_INVALID_LIMIT", option: "block" });

@@ -85,7 +85,7 @@ test("knows the names of its limits at compile time", async () => {
   // @ts-expect-error a wildcard does not cover the host itself
   expect(() => client.limit("shops.example")).toThrow(expect.objectContaining({ code: "ERR_UNKNOWN_HOST" }));
   // @ts-expect-error a misspelt option
-  await client.run("billing", () => 1, { keys: "a" });
+  await expect(client.run("billing", () => 1, { keys: "a" })).rejects.toMatchObject({ code: "ERR_INVALID_CALL" });
 });
 
 test("what is no function takes no slot, and what is no response is the error of whoever reports it", async () => {

@@ -352,6 +352,27 @@ describe("what cannot be meant", () => {
     expect(await depthOf(client, upstream.host)).toBe(0);
   });
 
+  test("an option that there is not, and what was meant by it", async () => {
+    const limit = "stray.example";
+    await using desk = openDesk({ [limit]: { rate: "100/s" } }, { worker: false });
+    const { client } = desk;
+    const url = `http://${limit}/`;
+    const run = (options: object) => client.run(limit, () => "ran", options);
+    const enqueue = (init: object) => client.enqueue(url, init);
+    for (const [call, named] of [
+      [run({ maxwait: "5s" }), "`maxwait` to be left out, as there is no such option (did you mean `maxWait`?)"],
+      [run({ body: "" }), "the options are priority, cost, maxWait, signal, key, producer"],
+      [run([] as object), "an object with options"],
+      [enqueue({ metod: "POST" }), "did you mean `method`?"],
+      [enqueue({ signal: AbortSignal.abort() }), "`signal` to be left out"],
+      [client.enqueueMany([{ url }, { url, dedup: "k" } as { url: string }]), "did you mean `dedupe`?"],
+      [client.enqueueMany([{ url }], { modus: "fit" } as object), "did you mean `mode`?"],
+    ] as const) {
+      await expect(call).rejects.toMatchObject({ code: "ERR_INVALID_CALL", message: expect.stringContaining(named) });
+    }
+    expect(await depthOf(client, limit)).toBe(0);
+  });
+
   test.each(["", 5, null, "x".repeat(1001), "half \ud83c a pair", {}, { key: "" }, { key: "k", mode: "replace" }, []])(
     "a dedupe that is no key: %j",
     async (dedupe) => {
