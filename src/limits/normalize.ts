@@ -111,9 +111,15 @@ function readPolicy(options: Partial<PolicyOptions>, path: string): Partial<Poli
     ...(rules !== undefined && { rules: parseRules(rules, `${path}.rules`) }),
     ...(capacity !== undefined && { capacity: checkInteger(capacity, `${path}.capacity`) }),
     ...(overflow !== undefined && { overflow: checkOneOf(overflow, `${path}.overflow`, ["reject", "drop-oldest"]) }),
-    ...(concurrency !== undefined && { concurrency: checkInteger(concurrency, `${path}.concurrency`) }),
+    ...(concurrency !== undefined && { concurrency: parseConcurrency(concurrency, `${path}.concurrency`) }),
     ...(lateness !== undefined && { latenessMs: parseDuration(lateness, `${path}.lateness`, MAX_LATENESS) }),
   };
+}
+
+function parseConcurrency(value: unknown, option: string): number | undefined {
+  if (value === Number.POSITIVE_INFINITY) return undefined;
+  if (Number.isSafeInteger(value)) return checkInteger(value, option);
+  throw new InvalidLimitError(option, "a positive integer or Infinity", value);
 }
 
 const parseBytes = (value: unknown, option: string): number => checkInteger(value, option, MAX_BODY);

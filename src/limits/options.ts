@@ -58,9 +58,9 @@ export interface PolicyOptions {
    */
   readonly overflow?: Overflow;
   /**
-   * How many calls may be in flight at once, counted over all processes. A positive integer.
+   * How many calls may be in flight at once, counted over all processes. A positive integer, or `Infinity`.
    *
-   * @default unlimited
+   * @default Infinity
    */
   readonly concurrency?: number;
   /**

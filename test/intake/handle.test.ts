@@ -108,10 +108,14 @@ test("more concurrency reaches the calls that wait for it", async () => {
   const ends: (() => void)[] = [];
   const calls = [1, 2, 3].map(() => client.run(limit, () => new Promise<void>((resolve) => ends.push(resolve))));
   await until(async () => ends.length === 1 && (await client.limit(limit).stats()).waiting === 2);
-  await client.limit(limit).set({ concurrency: 3 });
-  await until(() => ends.length === 3, { timeout: 1000, what: "all three to run" });
+  await client.limit(limit).set({ concurrency: 2 });
+  await until(() => ends.length === 2, { what: "two to run" });
+  await client.limit(limit).set({ concurrency: Infinity });
+  await until(() => ends.length === 3, { what: "all three to run" });
+  await client.run(limit, () => {});
   for (const end of ends) end();
   await Promise.all(calls);
+  expect(await client.limit(limit).stats()).toMatchObject({ inFlight: 0, waitsFor: undefined });
 });
 
 test("set for a time ends by itself, for calls that wait, too", async () => {
