@@ -58,7 +58,8 @@ export interface PolicyOptions {
    */
   readonly overflow?: Overflow;
   /**
-   * How many calls may be in flight at once, counted over all processes. A positive integer, or `Infinity`.
+   * How many calls may be in flight at once, counted over all processes. A positive integer, or `Infinity`. A response counts
+   * until its body is read or cancelled; a durable call from its first attempt to its last, backoff included.
    *
    * @default Infinity
    */
