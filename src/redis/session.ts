@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { ClosedError, RedisUnavailableError } from "../errors.js";
-import { encodePolicy } from "../limits/policy.js";
 import type { BucketRef, Limits } from "../limits/define.js";
 import type { Reporter } from "../observe/events.js";
 import { ServerClock } from "./clock.js";
 import { answered, LONG_PATIENCE_MS, PATIENCE_MS } from "./answer.js";
 import { type Connection, hangUp, isCluster, isReady, open, type RedisOption, whenReady } from "./connect.js";
+import { Declarations } from "./declarations.js";
 import { locate } from "./locate.js";
 import { Notices } from "./notices.js";
 import { list, number } from "./reply.js";
@@ -18,18 +18,12 @@ export interface SessionOptions {
   readonly limits: Limits;
 }
 
-/** A bucket announces itself this often while it is used, so that workers which start later find it. */
-const ANNOUNCE_MS = 60_000;
-
 /** How long a worker takes nothing after its connection was lost and came back; more than producers take to connect. */
 const HOLD_MS = 1000;
 
-/** Forgetting that a bucket is declared costs one command; remembering all that ever were, memory without bound. */
-const MOST_DECLARED = 10_000;
-
 /**
  * What one process shares with Redis: a connection for commands, one to be notified and known to be alive by, the
- * server's clock, and which buckets it has declared.
+ * server's clock, and which buckets it has declared to it.
  */
 export class Session {
   readonly id: string = randomBytes(9).toString("base64url");
@@ -46,8 +40,7 @@ export class Session {
   #release: () => Promise<void> = async () => {};
   #commands: Connection | undefined;
   #running = new Set<Promise<unknown>>();
-  #declared = new Map<string, number>();
-  #declaring = new Map<string, Promise<void>>();
+  #declarations = new Declarations(this);
   /** The server's clock is known, and it knows the scripts. */
   #fit = false;
   #preparing: Promise<void> | undefined;
@@ -185,7 +178,7 @@ export class Session {
     patience: number = PATIENCE_MS,
   ): Promise<readonly unknown[]> {
     const commands = await this.commands(patience);
-    this.#declareOnce(ref, commands);
+    this.#declarations.once(ref, commands);
     const running = this.#run(commands, ref, script, args, patience);
     this.#running.add(running);
     try {
@@ -205,7 +198,7 @@ export class Session {
     const first = await this.#send(commands, ref, script, args, patience);
     if (first[0] !== "UNDECLARED") return first;
     // The server has lost its memory, or forgotten an idle bucket: it needs to know of both again.
-    await answered(this.#declareAnew(ref, commands), patience);
+    await answered(this.#declarations.anew(ref, commands), patience);
     const second = await this.#send(commands, ref, script, args, patience);
     if (second[0] !== "UNDECLARED") return second;
     throw new RedisUnavailableError(`Redis does not take the policy of "${ref.limit.name}"`, {
@@ -232,43 +225,12 @@ export class Session {
     return list(await answered(runScriptBuffer(commands, script, this.key(ref.bucket), args), PATIENCE_MS));
   }
 
-  #declareOnce(ref: BucketRef, commands: Connection): void {
-    const announced = this.#declared.get(ref.bucket);
-    const now = this.milliseconds();
-    if (announced !== undefined && now - announced < ANNOUNCE_MS) return;
-    if (this.#declared.size >= MOST_DECLARED) this.#declared.clear();
-    this.#declared.set(ref.bucket, now);
-    const forget = (error: unknown): void => {
-      this.#declared.delete(ref.bucket);
-      this.report.connection(error);
-    };
-    commands.zadd(this.bucketsKey, now, ref.bucket).catch(forget);
-    if (announced === undefined) this.#declare(ref, commands).catch(forget);
-  }
-
-  /** The server did not know it, whatever it was told. Once for all calls that wait for it. */
-  #declareAnew(ref: BucketRef, commands: Connection): Promise<void> {
-    const underWay = this.#declaring.get(ref.bucket);
-    if (underWay !== undefined) return underWay;
-    commands
-      .zadd(this.bucketsKey, this.milliseconds(), ref.bucket)
-      .catch((error: unknown) => this.report.connection(error));
-    const declaring = this.#declare(ref, commands).finally(() => this.#declaring.delete(ref.bucket));
-    this.#declaring.set(ref.bucket, declaring);
-    return declaring;
-  }
-
-  async #declare(ref: BucketRef, commands: Connection): Promise<void> {
-    const policy = { ...encodePolicy(ref.limit), cluster: this.cluster ? "1" : "0" };
-    await runScript(commands, "declare", this.key(ref.bucket), [JSON.stringify(policy)]);
-  }
-
   /** Writes the policies of all limits whose bucket is known beforehand. */
   async declareAll(): Promise<void> {
     const commands = await this.commands();
     for (const name of this.limits.names) {
       const oneBucket = !name.startsWith("*") && this.limits.get(name)?.key === undefined;
-      if (oneBucket) this.#declareOnce(this.limits.resolve(name), commands);
+      if (oneBucket) this.#declarations.once(this.limits.resolve(name), commands);
     }
   }
 
