@@ -9,13 +9,14 @@ const VITEST = join("node_modules", "vitest", "vitest.mjs");
 
 process.chdir(join(import.meta.dirname, ".."));
 for (const version of VERSIONS) {
-  const node = (...args) => ["npx", ["--yes", `--package=node@${version}`, "node", ...args]];
-  const { status, stdout } = spawnSync(...node("--version"), { encoding: "utf8", timeout: 120_000 });
+  const node = ["--yes", `--package=node@${version}`, "node"];
+  const { status, stdout } = spawnSync("npx", [...node, "--version"], { encoding: "utf8", timeout: 120_000 });
   if (status !== 0) {
     console.log(`skipped: Node ${version}, which npx could not get`);
     continue;
   }
   console.log(`Node ${stdout.trim()}`);
-  const tests = spawnSync(...node(VITEST, "run", ...TESTS, "test/sdk"), { stdio: "inherit", timeout: 600_000 });
+  const run = [...node, VITEST, "run", ...TESTS, "test/sdk"];
+  const tests = spawnSync("npx", run, { stdio: "inherit", timeout: 600_000 });
   if (tests.status !== 0) process.exit(1);
 }
