@@ -117,6 +117,12 @@ describe("calls of one limit", () => {
     expect(ends(calls)).toEqual([7000, 7100, 7200, 17_000, 60_000]);
   });
 
+  test("keep all rules, however many wait behind the last arrival", async () => {
+    const rules = ["20/m", { algorithm: "token-bucket", max: 20, refillTime: "1m" }] as const;
+    const { calls } = await replay({ rate: "1/s", rules: [...rules], maxWait: "1d", lateness: 0 }, atOnce(700));
+    expect(ends(calls)).toEqual(Array.from({ length: 700 }, (_, i) => Math.floor(i / 20) * 60_000 + (i % 20) * 1000));
+  });
+
   test("find a burst saved up even on a clock that begins at 0", async () => {
     const { calls } = await replay({ rate: "1/s", burst: 3, lateness: 0 }, [...atOnce(4), ...atOnce(4, 10_000)]);
     expect(ends(calls)).toEqual([0, 0, 0, 1000, 10_000, 10_000, 10_000, 11_000]);

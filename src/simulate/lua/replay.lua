@@ -123,10 +123,11 @@ local function keepQuota(options)
   call('SADD', quotas, key)
   keep(key)
 end
-local function keepAll(now)
+local function keepAll()
   eachKey(keep)
   for _, key in ipairs({ base .. 'wait', base .. 'prioritized', patience, quotas }) do keep(key) end
-  for _, one in ipairs(load(now).classic) do keep(one.key) end
+  -- Not `load`: where no call came, the time that has been reached is not known here.
+  for _, one in ipairs(read(0).classic) do keep(one.key) end
 end
 
 local calls, came = (#ARGV - FIRST + 1) / 3, 0
@@ -140,5 +141,5 @@ for i = 0, calls - 1 do
   steps, came = steps + 1, came + 1
 end
 if came == calls and till then settle(till) end
-keepAll(now)
+keepAll()
 return { came, due == math.huge and '' or micros(due), events }
