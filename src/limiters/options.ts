@@ -98,7 +98,10 @@ export interface LimiterBlock {
   readonly until: Date;
 }
 
-/** A limiter: one rule for any number of keys, shared by all processes. Every method is one step in Redis. */
+/**
+ * A limiter: one rule for any number of keys, shared by all processes. What a method does to a key is one step in Redis; the
+ * list of the blocks is brought up to date after it.
+ */
 export interface Limiter<Take extends TakeOptions = TakeOptions> extends AsyncDisposable {
   /**
    * Counts a call if it fits. Rejects with {@link RedisUnavailableError} when Redis does not answer within a second
@@ -111,12 +114,13 @@ export interface Limiter<Take extends TakeOptions = TakeOptions> extends AsyncDi
   reset(key: string): Promise<void>;
   /**
    * Carries over what the key has used under another rule, as if it were used now, and forgets it there: for changed
-   * parameters, which otherwise begin anew. Never gives back what is used. Resolves with how much it carried over.
+   * parameters, which otherwise begin anew. Never gives back what is used. Of several rules of a log, it is what the window
+   * holds that holds most. Resolves with how much it carried over. Rejects with {@link InvalidLimitError} for a wrong rule.
    */
   migrate(key: string, from: LimiterOptions, options?: AtOptions): Promise<number>;
   /**
    * Refuses all calls of a key, by this and every other limiter with the same prefix, for a duration of up to 366 days. A
-   * blocked call counts nowhere. Another block takes its place.
+   * blocked call counts nowhere. Another block takes its place. Rejects with {@link InvalidLimitError} for a wrong duration.
    */
   block(key: string, duration: Duration, reason: string, options?: AtOptions): Promise<void>;
   /** Ends a block. Resolves false when there was none. */

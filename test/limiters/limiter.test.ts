@@ -98,6 +98,14 @@ describe.each(named)("%s", (_name, options) => {
     expect(result.resetAfter).toBeLessThanOrEqual("rules" in options ? 3_600_000 : 121_000);
   });
 
+  test("nor those who look before they take", async () => {
+    const limiter = limiterOf(options);
+    await limiter.take("k", { at: Date.now() + 86_400_000, cost: 5 });
+    const { retryAfter } = await limiter.peek("k", { cost: 5 });
+    expect(retryAfter).toBeGreaterThan(0);
+    expect(retryAfter).toBeLessThanOrEqual(121_000);
+  });
+
   test("an older time lets in no more", async () => {
     const limiter = limiterOf(options);
     for (let i = 0; i < 4; i++) await limiter.take("k", { at });
@@ -200,6 +208,23 @@ describe("a token bucket", () => {
     expect(await limiterOf(of(3), prefix).peek("k", { at })).toMatchObject({ remaining: 0 });
     expect(await limiterOf(of(20), prefix).migrate("k", of(3), { at })).toBe(3);
     expect(await limiterOf(of(20), prefix).peek("k", { at })).toMatchObject({ remaining: 17 });
+  });
+});
+
+describe("a sliding log of several rules", () => {
+  const rules = (perDay: number) =>
+    ({ algorithm: "sliding-log", rules: ["1/s", { limit: perDay, per: "1d" }] }) as const;
+
+  test("carries over what its longest window holds, and takes over as much", async () => {
+    const prefix = uniquePrefix();
+    const [old, wider] = [limiterOf(rules(10), prefix), limiterOf(rules(20), prefix)];
+    for (let i = 0; i < 8; i++) await old.take("k", { at: at + 1000 * i });
+    expect(await wider.migrate("k", rules(10), { at: at + 8000 })).toBe(8);
+    expect(await wider.peek("k", { at: at + 8999 })).toMatchObject({ allowed: false, retryAfter: 1 });
+    const left = Array.from({ length: 13 }, (_, i) => wider.take("k", { at: at + 9000 + 1000 * i }));
+    expect((await Promise.all(left)).filter(({ allowed }) => allowed)).toHaveLength(12);
+    const calendar = limiterOf({ algorithm: "fixed-window", limit: 50, per: "1d" }, prefix);
+    expect(await calendar.migrate("k", rules(20), { at: at + 30_000 })).toBe(20);
   });
 });
 

@@ -28,20 +28,27 @@ local function keep(goes) expireAt(key, goes + (injected and REPLAY_MICROS or 0)
 local function effective(Y, itsRule, itsKey)
   local newest = Y.newest(itsKey, itsRule)
   if not newest or newest <= now then return now end
-  if not injected and newest - now > REWIND_MICROS and operation ~= 'peek' then
+  if not injected and newest - now > REWIND_MICROS then
     keep(Y.shift(itsKey, itsRule, newest - now))
     return now
   end
   return Y.exact and now or newest
 end
 
+-- How much counts, and how much may: a log of several rules holds more than fits at once.
+local function usedOf(Y, itsRule, itsKey, when)
+  if Y.used then return Y.used(itsKey, itsRule, when) end
+  return itsRule.most - Y.status(itsKey, itsRule, when), itsRule.most
+end
+
 if operation == 'migrate' then
   local oldKey = base .. ARGV[4]
   if oldKey == key or call('EXISTS', oldKey) == 0 then return { 0 } end
   local Old, oldRule = readRule(ARGV[4])
-  local used = oldRule.most - Old.status(oldKey, oldRule, math.max(now, Old.newest(oldKey, oldRule) or now))
+  local used = usedOf(Old, oldRule, oldKey, math.max(now, Old.newest(oldKey, oldRule) or now))
   local at = effective(X, rule, key)
-  local carried = math.min(used, (X.status(key, rule, at)))
+  local already, most = usedOf(X, rule, key, at)
+  local carried = math.min(used, most - already)
   if carried > 0 then keep(X.count(key, rule, at, carried, math.huge)) end
   call('DEL', oldKey)
   return { carried }

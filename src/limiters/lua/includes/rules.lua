@@ -12,6 +12,7 @@
 --   X.uncount(key, rule, at, cost)       takes back what was counted at `at`. Where the state cannot tell what would have
 --                                        been without it, nothing happens: never more than the rule is allowed.
 --   X.status(key, rule, at)              how much fits at `at`, and when the key is as good as new
+--   X.used(key, rule, at)                only where `most` less what fits does not tell it: how much counts, and may at most
 --   X.newest(key, rule)                  a time that the clock has reached when it was last used for sure, or nil
 --   X.shift(key, rule, by)               the clock was set back: everything is as far ahead of the new one as it was before
 --   X.exact                              true where a call with an older time is judged and counted at its own time;

@@ -84,6 +84,13 @@ do
     return remaining, reset
   end
 
+  -- Of the window that holds most of them.
+  function SlidingLog.used(key, rule, at)
+    local used = 0
+    for _, window in ipairs(rule.windows) do used = math.max(used, since(key, at - window.per)) end
+    return math.min(used, rule.longest), rule.longest
+  end
+
   function SlidingLog.newest(key) return nth(key, 1) end
 
   function SlidingLog.shift(key, rule, by)
