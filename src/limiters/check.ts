@@ -1,11 +1,14 @@
-import { InvalidCallError } from "../errors.js";
-import { isName } from "../limits/check.js";
+import { InvalidCallError, InvalidLimitError } from "../errors.js";
+import { checkBoolean, checkKeys, isName } from "../limits/check.js";
 
 const MAX_COST = 1_000_000_000;
 /** In the year 2223; in µs, and ten years later, still a whole number of a double. */
 const MAX_AT = 8e12;
 
-const shown = (value: unknown): string => (typeof value === "number" ? String(value) : `a ${typeof value}`);
+const shown = (value: unknown): string => {
+  if (typeof value === "number" || value == null) return String(value);
+  return `${typeof value === "object" ? "an" : "a"} ${typeof value}`;
+};
 
 /** The name of a key. */
 export function checkKey(key: unknown): string {
@@ -14,11 +17,30 @@ export function checkKey(key: unknown): string {
   throw new InvalidCallError(`Expected a key that is a non-empty string of well-formed Unicode, got ${got}`);
 }
 
+/** The options of a call: what is misspelt, or a number in their place, would else be a call that weighs 1. */
+export function checkOptions(options: unknown, known: readonly string[]): void {
+  asCall(() => checkKeys(options, "options", known));
+}
+
+/** Whether a call is strict, by default not. */
+export function checkStrict(strict: unknown): boolean {
+  return asCall(() => checkBoolean(strict ?? false, "strict"));
+}
+
+/** What the checks of limits say, said of a call. */
+function asCall<T>(check: () => T): T {
+  try {
+    return check();
+  } catch (cause) {
+    throw cause instanceof InvalidLimitError ? new InvalidCallError(cause.message, { cause }) : cause;
+  }
+}
+
 /** A cost, by default 1. */
-export function checkCost(cost: unknown): number {
+export function checkCost(cost: unknown, name = "cost"): number {
   if (cost === undefined) return 1;
   if (typeof cost === "number" && Number.isInteger(cost) && cost >= 0 && cost <= MAX_COST) return cost;
-  throw new InvalidCallError(`Expected \`cost\` to be an integer from 0 to ${MAX_COST}, got ${shown(cost)}`);
+  throw new InvalidCallError(`Expected \`${name}\` to be an integer from 0 to ${MAX_COST}, got ${shown(cost)}`);
 }
 
 /** A time as the scripts take it: in µs, or "" for the clock of Redis. */

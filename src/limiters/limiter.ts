@@ -5,7 +5,7 @@ import { type Duration, parseDuration } from "../limits/duration.js";
 import { checkRedis, type RedisOption } from "../redis/connect.js";
 import { list, number, text } from "../redis/reply.js";
 import { Blocks } from "./blocks.js";
-import { checkAt, checkCost, checkKey } from "./check.js";
+import { checkAt, checkCost, checkKey, checkOptions, checkStrict } from "./check.js";
 import { LimiterConnection } from "./connection.js";
 import type {
   AtOptions,
@@ -18,6 +18,10 @@ import type {
   TokenBucketOptions,
 } from "./options.js";
 import { type ClassicRule, encodeRule, normalizeRule } from "./rule.js";
+
+const AT_OPTIONS = ["at"];
+/** Whoever looks may look with the options with which he takes. */
+const TAKE_OPTIONS = ["cost", "strict", ...AT_OPTIONS];
 
 /**
  * Makes a limiter of one of the classic algorithms.
@@ -66,12 +70,14 @@ class RedisLimiter implements Limiter<StrictTakeOptions> {
   }
 
   async take(key: string, options: StrictTakeOptions = {}): Promise<LimiterResult> {
-    const { strict = false } = options;
+    checkOptions(options, TAKE_OPTIONS);
+    const strict = checkStrict(options.strict);
     if (strict && !this.#rule.steps) throw new InvalidCallError("Expected `strict` only with a token bucket");
     return this.#ask("take", key, options, [this.#rule.countRefused ? "1" : "", strict ? "1" : ""]);
   }
 
   async peek(key: string, options: TakeOptions = {}): Promise<LimiterResult> {
+    checkOptions(options, TAKE_OPTIONS);
     return this.#ask("peek", key, options, []);
   }
 
@@ -87,6 +93,7 @@ class RedisLimiter implements Limiter<StrictTakeOptions> {
   }
 
   async migrate(key: string, from: LimiterOptions, options: AtOptions = {}): Promise<number> {
+    checkOptions(options, AT_OPTIONS);
     const { encoded } = readRule(from, "from");
     const args = ["migrate", this.#rule.encoded, checkAt(options.at), encoded];
     const [carried] = list(await this.#connection.script("limiter", this.#blocks.keyOf(checkKey(key)), args));
@@ -94,6 +101,7 @@ class RedisLimiter implements Limiter<StrictTakeOptions> {
   }
 
   async block(key: string, duration: Duration, reason: string, options: AtOptions = {}): Promise<void> {
+    checkOptions(options, AT_OPTIONS);
     if (typeof reason !== "string") throw new InvalidCallError("Expected `reason` to be a string");
     await this.#blocks.set(checkKey(key), parseDuration(duration, "duration"), reason, checkAt(options.at));
   }

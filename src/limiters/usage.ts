@@ -4,7 +4,7 @@ import { checkKeys, isName } from "../limits/check.js";
 import { type Duration, formatDuration, parseDuration, UNIT_MS } from "../limits/duration.js";
 import { checkRedis, type RedisOption } from "../redis/connect.js";
 import { number } from "../redis/reply.js";
-import { checkAt, checkCost, checkKey } from "./check.js";
+import { checkAt, checkCost, checkKey, checkOptions } from "./check.js";
 import { LimiterConnection } from "./connection.js";
 import type { AtOptions } from "./options.js";
 
@@ -97,25 +97,25 @@ class RedisUsage implements Usage {
 
   async #run(subject: string, n: number, seconds: number, { at }: AtOptions): Promise<number> {
     const { intervalMs, slots } = this.#ring;
-    const intervals = Math.min(slots, Math.ceil((seconds * 1000) / intervalMs));
+    // 16.1 * 1000 is 16100.000000000002 in binary, and the dust would be one more interval.
+    const intervals = Math.min(slots, Math.ceil(Number((seconds * 1000).toPrecision(13)) / intervalMs));
     const args = [checkAt(at), intervalMs * 1000, slots, n, intervals];
     return number(await this.#connection.script("tally", this.#keyOf(subject), args));
   }
 
   async add(subject: string, n?: number, options: AtOptions = {}): Promise<void> {
-    await this.#run(subject, checkCost(n), 0, options);
+    checkOptions(options, ["at"]);
+    await this.#run(subject, checkCost(n, "n"), 0, options);
   }
 
   async count(subject: string, seconds: number, options: AtOptions = {}): Promise<number> {
+    checkOptions(options, ["at"]);
     return this.#run(subject, 0, checkSeconds(seconds), options);
   }
 
-  async addCount(
-    subject: string,
-    seconds: number,
-    { n, ...options }: AtOptions & { readonly n?: number } = {},
-  ): Promise<number> {
-    return this.#run(subject, checkCost(n), checkSeconds(seconds), options);
+  async addCount(subject: string, seconds: number, options: AtOptions & { readonly n?: number } = {}): Promise<number> {
+    checkOptions(options, ["n", "at"]);
+    return this.#run(subject, checkCost(options.n, "n"), checkSeconds(seconds), options);
   }
 
   async reset(subject: string): Promise<void> {

@@ -93,7 +93,7 @@ export function whenReady(connection: Connection, milliseconds: number): Promise
 }
 
 /** @throws {InvalidLimitError} when these are not a {@link RedisOption} and a prefix of keys. */
-export function checkRedis(redis: unknown, prefix: string | undefined): void {
+export function checkRedis(redis: unknown, prefix: unknown): void {
   if (redis !== undefined && typeof redis !== "string" && !isRecord(redis)) {
     throw new InvalidLimitError("redis", "a URL, ioredis options, or an ioredis client", redis);
   }
@@ -101,7 +101,7 @@ export function checkRedis(redis: unknown, prefix: string | undefined): void {
     const expected = "a URL, ioredis options, or a client of the ioredis 6 that spillway uses";
     throw new InvalidLimitError("redis", expected, "a client of another ioredis");
   }
-  if (prefix !== undefined && !/^[^{}\s]+$/.test(prefix)) {
+  if (prefix !== undefined && !(typeof prefix === "string" && /^[^{}\s]+$/.test(prefix))) {
     throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);
   }
 }

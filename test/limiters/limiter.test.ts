@@ -1,5 +1,5 @@
 import { Redis } from "ioredis";
-import { createLimiter, type LimiterOptions } from "spillway/limiters";
+import { createLimiter, type LimiterOptions, type TakeOptions } from "spillway/limiters";
 import { afterAll, describe, expect, test } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
 import { limiterOf } from "./recorded.js";
@@ -285,10 +285,23 @@ describe("a call", () => {
     ["a time before 1970", "k", { at: -1 }],
     ["a time in µs", "k", { at: T0 * 1000 }],
     ["strict without tokens", "k", { strict: true }],
+    ["a word for strict", "k", { strict: "no" }],
+    ["a misspelt option", "k", { costs: 2 }],
+    ["its cost in place of the options", "k", 2],
+    ["nothing in place of the options", "k", null],
   ])("with %s is refused, and nothing stored", async (_name, key, options) => {
     const prefix = uniquePrefix();
     const limiter = limiterOf({ algorithm: "fixed-window", limit: 5, per: "1m" }, prefix);
-    await expect(limiter.take(key, options)).rejects.toEqual(invalidCall);
+    await expect(limiter.take(key, options as TakeOptions)).rejects.toEqual(invalidCall);
     expect(await keysOf(prefix)).toEqual([]);
+  });
+
+  test("that is misspelt is told what was meant, whatever it asks for", async () => {
+    const limiter = limiterOf({ algorithm: "fixed-window", limit: 5, per: "1m" });
+    const options = { a: 1 } as object;
+    const rejected = { code: "ERR_INVALID_CALL", message: expect.stringContaining("did you mean `at`?") };
+    await expect(limiter.peek("k", options)).rejects.toMatchObject(rejected);
+    await expect(limiter.migrate("k", FIVE[0]!, options)).rejects.toMatchObject(rejected);
+    await expect(limiter.block("k", "1m", "why", options)).rejects.toMatchObject(rejected);
   });
 });

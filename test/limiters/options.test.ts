@@ -72,6 +72,7 @@ describe("options", () => {
       { algorithm: "fixed-window", limit: 1, per: "1s", countRefused: 1 },
       "limiter.countRefused",
     ],
+    ["a prefix that is none", { algorithm: "fixed-window", limit: 1, per: "1s", prefix: 5 }, "prefix"],
     ["a prefix with braces", { algorithm: "fixed-window", limit: 1, per: "1s", prefix: "{x}" }, "prefix"],
   ])("with %s are named", (_name, options, option) => {
     const create = createLimiter as (redis: string, options: object) => unknown;

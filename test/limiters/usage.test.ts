@@ -41,6 +41,26 @@ describe("counts", () => {
     expect(await count(60, 1500)).toBe(0);
   });
 
+  test("not one interval more where a time is no whole number of seconds", async () => {
+    const usage = usageOf(60_000, 100);
+    // In binary, this many seconds times 1000 is 16100.000000000002.
+    await usage.add("s", 1, { at: T0 - 16_100 });
+    await usage.add("s", 2, { at: T0 - 16_000 });
+    expect(await usage.count("s", 16.1, { at: T0 })).toBe(2);
+  });
+
+  test.each<[string, (usage: Usage) => Promise<unknown>]>([
+    ["a text", (usage) => usage.add("s", "3" as never)],
+    ["options in place of a number", (usage) => usage.add("s", { at: T0 } as never)],
+    ["a number in place of options", (usage) => usage.addCount("s", 60, 3 as never)],
+    ["a misspelt option", (usage) => usage.addCount("s", 60, { m: 3 } as never)],
+    ["a number too many", (usage) => usage.count("s", 60, { n: 3 } as never)],
+  ])("nothing that is told by %s", async (_name, wrong) => {
+    const usage = usageOf(60_000, 1000);
+    await expect(wrong(usage)).rejects.toMatchObject({ code: "ERR_INVALID_CALL" });
+    expect(await usage.count("s", 60)).toBe(0);
+  });
+
   test("of a time that is none, is refused", async () => {
     // @ts-expect-error no number
     await expect(usageOf(60_000, 1000).count("s", "1m")).rejects.toThrow("a number of seconds above 0");
