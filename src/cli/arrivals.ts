@@ -2,13 +2,17 @@ import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { pipeline, Readable } from "node:stream";
 import { parse } from "csv-parse";
-import type { Arrival, Duration } from "../index.js";
+import { type Arrival, type Duration, InvalidCallError } from "../index.js";
+import { milliseconds } from "../simulate/arrival.js";
 import { numberOr, UsageError } from "./arguments.js";
 import { readLines } from "./lines.js";
 import type { SimulateArguments } from "./simulate-arguments.js";
 
+/** One of a file, its time in milliseconds. */
+type ReadArrival = Arrival & { readonly at: number };
+
 /** Gives the arrivals of a file, as often as they are asked for. */
-export type Arrivals = () => Iterable<Arrival> | AsyncIterable<Arrival>;
+export type Arrivals = () => Iterable<ReadArrival> | AsyncIterable<ReadArrival>;
 
 const MAX_LINE = 1024 * 1024;
 /** A clock that begins at 0 would be at 11 days, so these are the seconds since 1970 of 2001 to 2286. */
@@ -21,12 +25,12 @@ export async function openArrivals(given: SimulateArguments, times: number): Pro
   else if (process.stdin.isTTY) {
     throw new UsageError("No FILE was given, and stdin is a terminal: see spillway simulate --help");
   }
-  const read = (): AsyncGenerator<Arrival> =>
+  const read = (): AsyncGenerator<ReadArrival> =>
     readArrivals(file === undefined ? process.stdin : createReadStream(file, { highWaterMark: 1 << 18 }), given);
   if (!sort && (file !== undefined || times === 1)) return read;
-  const all: Arrival[] = [];
+  const all: ReadArrival[] = [];
   for await (const arrival of read()) all.push(arrival);
-  if (sort) all.sort((one, other) => timeOf(one) - timeOf(other));
+  if (sort) all.sort((one, other) => one.at - other.at);
   return () => all;
 }
 
@@ -37,18 +41,12 @@ async function mustBeFile(file: string): Promise<void> {
   if (stats.isDirectory()) throw new UsageError(`Cannot read ${file}: it is a directory`);
 }
 
-/** A text without a zone is in UTC, as for `simulate`. */
-function timeOf({ at }: Arrival): number {
-  if (typeof at === "number") return at;
-  const text = String(at).trim().replace(" ", "T");
-  return Date.parse(/T[\d:.]+$/.test(text) ? `${text}Z` : text);
-}
-
-/** CSV with a header, or JSON Lines: these begin with a brace. */
+/** CSV with a header, or JSON Lines: these begin with a brace. (What begins with a bracket is an array that was to be lines.) */
 export async function* readArrivals(
   source: AsyncIterable<Uint8Array>,
   given: Pick<SimulateArguments, "file" | "seconds">,
-): AsyncGenerator<Arrival> {
+): AsyncGenerator<ReadArrival> {
+  const name = given.file ?? "stdin";
   const chunks = source[Symbol.asyncIterator]();
   const first = await chunks.next();
   if (first.done === true) return;
@@ -56,28 +54,29 @@ export async function* readArrivals(
     yield first.value;
     for (let next = await chunks.next(); next.done !== true; next = await chunks.next()) yield next.value;
   };
-  const isJson = /^\uFEFF?\s*\{/.test(Buffer.from(first.value.subarray(0, 1024)).toString());
+  const isJson = /^\uFEFF?\s*[{[]/.test(Buffer.from(first.value.subarray(0, 1024)).toString());
   let isFirst = true;
-  for await (const { record, place } of isJson ? jsonLines(rest()) : csv(rest())) {
+  for await (const { record, place } of isJson ? jsonLines(rest()) : csv(rest(), name)) {
     try {
+      if (record === undefined) throw new UsageError("expected a JSON object");
       const arrival = toArrival(record, given.seconds);
       if (isFirst && !given.seconds) mustNotBeSeconds(arrival.at);
       isFirst = false;
-      yield arrival;
+      yield { ...arrival, at: milliseconds(arrival.at) };
     } catch (error) {
-      throw error instanceof UsageError
-        ? new UsageError(`${given.file ?? "stdin"}, ${place}: ${error.message}`)
-        : error;
+      const isWrong = error instanceof UsageError || error instanceof InvalidCallError;
+      throw isWrong ? new UsageError(`${name}, ${place}: ${error.message}`) : error;
     }
   }
 }
 
 interface Entry {
-  readonly record: Readonly<Record<string, unknown>>;
+  /** Undefined: there is none at that place. */
+  readonly record: Readonly<Record<string, unknown>> | undefined;
   readonly place: string;
 }
 
-async function* csv(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Entry> {
+async function* csv(chunks: AsyncIterable<Uint8Array>, name: string): AsyncGenerator<Entry> {
   const parser = parse({ columns: true, bom: true, trim: true, skip_empty_lines: true, info: true });
   // Whatever goes wrong with either of them comes out of the parser.
   pipeline(Readable.from(chunks), parser, () => {});
@@ -90,7 +89,7 @@ async function* csv(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Entry> {
     }
   } catch (error) {
     if (error instanceof Error && "code" in error && String(error.code).startsWith("CSV_")) {
-      throw new UsageError(error.message);
+      throw new UsageError(`${name}: ${error.message}`);
     }
     throw error;
   }
@@ -99,10 +98,7 @@ async function* csv(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Entry> {
 async function* jsonLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Entry> {
   for await (const { number, text } of readLines(chunks, MAX_LINE)) {
     if (text?.trim() === "") continue;
-    const place = `line ${number}`;
-    const record = text === undefined ? undefined : parseJson(text);
-    if (record === undefined) throw new UsageError(`${place}: expected a JSON object`);
-    yield { record, place };
+    yield { record: text === undefined ? undefined : parseJson(text), place: `line ${number}` };
   }
 }
 

@@ -136,7 +136,8 @@ function checkShape(arrival: unknown): void {
 
 const ISO = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)(Z|[+-]\d\d:?\d\d)?)?$/i;
 
-function milliseconds(given: Arrival["at"]): number {
+/** @throws {InvalidCallError} for what is no time. */
+export function milliseconds(given: Arrival["at"]): number {
   const ms = typeof given === "string" ? parseIso(given) : Number(given);
   if (ms >= 0 && ms <= MAX_MS && (typeof given !== "object" || given instanceof Date)) return ms;
   const got = typeof given === "string" ? JSON.stringify(given) : String(given);

@@ -131,6 +131,14 @@ last start or refusal after       1.51s
     ]);
   });
 
+  test("sorts times in every way of writing them", async () => {
+    const texts = ["2026-01-01T00:00:03+0000", "2026-01-01 00:00:02,5", "2026-01-01t00:00:01z", "2026-01-01"];
+    const file = write("written.csv", `at\n${texts.map((text) => `"${text}"`).join("\n")}\n1767225600250\n`);
+    const ended = await spillway(["simulate", file, "-l", "api=10/s", "--sort", "--json", ...shared()]);
+    expect(ended.stderr).toBe("");
+    expect(parse(ended.stdout)[0]).toMatchObject({ span: 3000, total: { sent: 5 } });
+  });
+
   test("--limit changes a limit of the config, and keeps what else it says", async () => {
     const config = write("changed.json", '{ "api": { "rate": "1/s", "capacity": 2, "lateness": 0 } }');
     const ended = await spillway(["simulate", six, "-c", config, "-l", "api=4/s", "--json", ...shared()]);
@@ -215,7 +223,7 @@ describe("arrivals in a file", () => {
       '\uFEFFat, url ,status,priority,cost,duration,maxWait\r\n5,"https://a.example.com/?q=1,2",200,high,3,20,\r\n\r\n2026-01-01,,,,,1s,250ms\r\n';
     const expected = [
       { at: 5, url: "https://a.example.com/?q=1,2", priority: "high", cost: 3, duration: 20 },
-      { at: "2026-01-01", duration: "1s", maxWait: "250ms" },
+      { at: Date.UTC(2026, 0), duration: "1s", maxWait: "250ms" },
     ];
     expect(await read(text)).toEqual(expected);
     expect(await read(text, false, 1000)).toEqual(expected);
@@ -245,11 +253,13 @@ describe("arrivals in a file", () => {
   });
 
   test.each([
-    ["at,url\n5,https://a.example.com/,x\n", "Invalid Record Length"],
-    ['at,url\n5,"https\n', "Quote Not Closed"],
+    ["at,url\n5,https://a.example.com/,x\n", "calls: Invalid Record Length"],
+    ['at,url\n5,"https\n', "calls: Quote Not Closed"],
     ["time\n5\n", "calls, line 2: expected a time under the name `at`"],
-    ['{"at":5}\n{"at":\n', "line 2: expected a JSON object"],
-    ['{"at":5}\n[5]\n', "line 2: expected a JSON object"],
+    ["at\n5\nsoon\n", "calls, line 3: Expected `at` to be milliseconds"],
+    ['{"at":5}\n{"at":\n', "calls, line 2: expected a JSON object"],
+    ['{"at":5}\n[5]\n', "calls, line 2: expected a JSON object"],
+    ['[\n  {"at":5}\n]\n', "calls, line 1: expected a JSON object"],
     ['{"at":5}\n{"at":6,"url":{}}\n', "calls, line 2: expected url to be a text or a number"],
   ])("%j is none", async (text, message) => {
     await expect(read(text)).rejects.toThrow(message);
