@@ -7,6 +7,9 @@ import type { LimiterBlock } from "./options.js";
 /** A block that is over is not struck off the list at once: it might be set anew at this moment. */
 const GRACE_MS = 60_000;
 
+/** What all begins with that is stored for a key; behind it, the text of a rule, or `block`. */
+export const keyBegin = (prefix: string, key: string): string => `${prefix}:limiter:{${keyPart(key)}}:`;
+
 /**
  * Manual blocks: a key beside those of the rules, read with each call, and a list of the blocked keys. The list is only
  * for looking at; in a cluster it lies on another node.
@@ -22,7 +25,7 @@ export class Blocks {
 
   /** Where the block of a key is stored; the state of each rule lies beside it. */
   keyOf(key: string): string {
-    return `${this.#prefix}:limiter:{${keyPart(key)}}:block`;
+    return `${keyBegin(this.#prefix, key)}block`;
   }
 
   get #listKey(): string {

@@ -1,10 +1,9 @@
 import { InvalidCallError } from "../errors.js";
 import { checkBoolean } from "../limits/check.js";
-import { keyPart } from "../limits/bucket.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import { checkRedis, type RedisOption } from "../redis/connect.js";
 import { list, number, text } from "../redis/reply.js";
-import { Blocks } from "./blocks.js";
+import { Blocks, keyBegin } from "./blocks.js";
 import { checkAt, checkCost, checkKey, checkOptions, checkStrict } from "./check.js";
 import { LimiterConnection } from "./connection.js";
 import type {
@@ -88,14 +87,16 @@ class RedisLimiter implements Limiter<StrictTakeOptions> {
   }
 
   async reset(key: string): Promise<void> {
-    const name = `${this.#prefix}:limiter:{${keyPart(checkKey(key))}}:${this.#rule.encoded}`;
+    const name = keyBegin(this.#prefix, checkKey(key)) + this.#rule.encoded;
     await this.#connection.command((connection) => connection.del(name));
   }
 
   async migrate(key: string, from: LimiterOptions, options: AtOptions = {}): Promise<number> {
     checkOptions(options, AT_OPTIONS);
     const { encoded } = readRule(from, "from");
-    const args = ["migrate", this.#rule.encoded, checkAt(options.at), encoded];
+    checkRedis(undefined, from.prefix);
+    const begin = keyBegin(from.prefix ?? this.#prefix, checkKey(key));
+    const args = ["migrate", this.#rule.encoded, checkAt(options.at), encoded, begin];
     const [carried] = list(await this.#connection.script("limiter", this.#blocks.keyOf(checkKey(key)), args));
     return number(carried);
   }

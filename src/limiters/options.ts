@@ -115,7 +115,8 @@ export interface Limiter<Take extends TakeOptions = TakeOptions> extends AsyncDi
   /**
    * Carries over what the key has used under another rule, as if it were used now, and forgets it there: for changed
    * parameters, which otherwise begin anew. Never gives back what is used. Of several rules of a log, it is what the window
-   * holds that holds most. Resolves with how much it carried over. Rejects with {@link InvalidLimitError} for a wrong rule.
+   * holds that holds most. Without a `prefix`, `from` has that of this limiter. Resolves with how much it carried over.
+   * Rejects with {@link InvalidLimitError} for a wrong rule.
    */
   migrate(key: string, from: LimiterOptions, options?: AtOptions): Promise<number>;
   /**

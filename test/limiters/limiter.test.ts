@@ -211,6 +211,17 @@ describe("a token bucket", () => {
   });
 });
 
+test("what was used with another prefix is carried over where it is named", async () => {
+  const [before, prefix] = [uniquePrefix(), uniquePrefix()];
+  const rule = { algorithm: "fixed-window", limit: 5, per: "1d" } as const;
+  await limiterOf(rule, before).take("{k} é", { at, cost: 3 });
+  const limiter = limiterOf(rule, prefix);
+  expect(await limiter.migrate("{k} é", { ...rule, prefix: before }, { at })).toBe(3);
+  expect(await keysOf(before)).toEqual([]);
+  expect(await limiter.peek("{k} é", { at })).toMatchObject({ remaining: 2 });
+  await expect(limiter.migrate("k", { ...rule, prefix: "{x}" })).rejects.toMatchObject({ option: "prefix" });
+});
+
 describe("a sliding log of several rules", () => {
   const rules = (perDay: number) =>
     ({ algorithm: "sliding-log", rules: ["1/s", { limit: perDay, per: "1d" }] }) as const;

@@ -5,7 +5,7 @@
 -- ARGV[2]  rule, as encodeRule writes it
 -- ARGV[3]  now in µs as the caller has it, '' for the server's time
 -- ARGV[4]  take, peek: cost · migrate: the rule under which the key has been used so far
--- ARGV[5]  take: '1' when a refused call counts
+-- ARGV[5]  take: '1' when a refused call counts · migrate: what the key of the old rule begins with, the same hash tag in it
 -- ARGV[6]  take: '1' for strict: a refused call, or one that takes the last token, puts off the next refill
 -- Reply    take, peek: { allowed (1/0), remaining, µs until it fits ('' = never), µs until the key is as good as new, reason }
 --          the reason is that of a block, nil without one
@@ -42,7 +42,7 @@ local function usedOf(Y, itsRule, itsKey, when)
 end
 
 if operation == 'migrate' then
-  local oldKey = base .. ARGV[4]
+  local oldKey = ARGV[5] .. ARGV[4]
   if oldKey == key or call('EXISTS', oldKey) == 0 then return { 0 } end
   local Old, oldRule = readRule(ARGV[4])
   local used = usedOf(Old, oldRule, oldKey, math.max(now, Old.newest(oldKey, oldRule) or now))
