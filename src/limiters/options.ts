@@ -49,7 +49,8 @@ export interface AtOptions {
   /**
    * The time of the call, as a Date or in ms since 1970 (to the µs; until 2220): for replaying history, or for a clock of
    * the caller's own. Use it always or never for a key. Calls should come in the order of their times: one that is older
-   * than the newest of its key is judged as if it came with that one (by `sliding-log`: at its own time).
+   * than the newest of its key is judged as if it came with that one (by `sliding-log`: at its own time; by `sliding-window`:
+   * at its own, or else at the begin of the newest window).
    *
    * @default the clock of Redis
    */

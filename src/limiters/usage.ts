@@ -31,13 +31,16 @@ export interface UsageOptions {
   readonly prefix?: string;
 }
 
-/** Counts what subjects do, in constant space for each: at most span / interval small fields of a hash. */
+/**
+ * Counts what subjects do, in constant space for each: at most span / interval small fields of a hash, of about 20 bytes each
+ * where there are no more than 512, and 80 where there are more.
+ */
 export interface Usage extends AsyncDisposable {
   /** Adds `n` (default 1, an integer up to 1,000,000,000) to the running interval. */
   add(subject: string, n?: number, options?: AtOptions): Promise<void>;
   /**
-   * How many in the last so many seconds, to the interval: the running one and as many whole ones as it takes. At most the
-   * span. O(intervals).
+   * How many in the last so many seconds, to the interval: the running one, and as many before it as it takes to have
+   * `seconds` / interval of them. At most the span. O(intervals).
    */
   count(subject: string, seconds: number, options?: AtOptions): Promise<number>;
   /** Both in one step: adds first, and counts that, too. */
