@@ -1,7 +1,7 @@
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { pipeline, Readable } from "node:stream";
-import { parse } from "csv-parse";
+import { CsvError, parse } from "csv-parse";
 import { type Arrival, type Duration, InvalidCallError } from "../index.js";
 import { milliseconds } from "../simulate/arrival.js";
 import { numberOr, UsageError } from "./arguments.js";
@@ -88,10 +88,7 @@ async function* csv(chunks: AsyncIterable<Uint8Array>, name: string): AsyncGener
       yield { record, place: `line ${info.lines}` };
     }
   } catch (error) {
-    if (error instanceof Error && "code" in error && String(error.code).startsWith("CSV_")) {
-      throw new UsageError(`${name}: ${error.message}`);
-    }
-    throw error;
+    throw error instanceof CsvError ? new UsageError(`${name}: ${error.message}`) : error;
   }
 }
 

@@ -255,6 +255,7 @@ describe("arrivals in a file", () => {
   test.each([
     ["at,url\n5,https://a.example.com/,x\n", "calls: Invalid Record Length"],
     ['at,url\n5,"https\n', "calls: Quote Not Closed"],
+    ['at;url\n5;https"\n', "calls: Invalid Opening Quote"],
     ["time\n5\n", "calls, line 2: expected a time under the name `at`"],
     ["at\n5\nsoon\n", "calls, line 3: Expected `at` to be milliseconds"],
     ['{"at":5}\n{"at":\n', "calls, line 2: expected a JSON object"],
@@ -263,5 +264,6 @@ describe("arrivals in a file", () => {
     ['{"at":5}\n{"at":6,"url":{}}\n', "calls, line 2: expected url to be a text or a number"],
   ])("%j is none", async (text, message) => {
     await expect(read(text)).rejects.toThrow(message);
+    await expect(read(text)).rejects.toThrow(UsageError);
   });
 });
