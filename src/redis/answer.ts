@@ -20,10 +20,9 @@ const UNABLE = /^(LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|OOM|MISCONF|N
 export async function answered<T>(reply: Promise<T>, patience: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(
-      () => reject(new UnansweredError(`Redis did not answer within ${Math.round(patience)} ms`)),
-      patience,
-    );
+    const giveUp = (): void => reject(new UnansweredError(`Redis did not answer within ${Math.round(patience)} ms`));
+    // Where this process itself was busy for so long, the answer may be there: sockets are read between the two.
+    timer = setTimeout(() => setImmediate(giveUp), patience);
   });
   try {
     return await Promise.race([reply, timeout]);

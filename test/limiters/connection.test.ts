@@ -55,6 +55,16 @@ describe("the connection", () => {
     expect(outcomes).toEqual(calls.map(() => ({ status: "rejected", reason: unavailable })));
   });
 
+  test("answers a process that was too busy to hear it", async () => {
+    await using limiter = createLimiter(redisUrl(), { ...rule, prefix: uniquePrefix() });
+    await limiter.take("k");
+    const calls = Array.from({ length: 20 }, () => limiter.take("k"));
+    await new Promise(setImmediate);
+    const end = performance.now() + 1500;
+    while (performance.now() < end);
+    expect((await Promise.all(calls)).map(({ allowed }) => allowed)).toEqual(calls.map(() => true));
+  });
+
   test.skipIf(!hasNativeRedis)("that is lost fails soon, and comes back by itself", async () => {
     await using server = await nativeRedis();
     await using limiter = createLimiter(server.url, { ...rule, prefix: uniquePrefix() });
