@@ -39,7 +39,10 @@ export interface TokenBucketRule {
 
 type WindowNumbers = Omit<RateObject, "counts">;
 
-/** Windows of the calendar (UTC): never more than `limit` in one; across the edge of two up to twice as many. */
+/**
+ * Windows of the calendar: never more than `limit` in one; across the edge of two up to twice as many. They are counted from
+ * 1970 (UTC): those of `"1d"` begin at midnight, those of `"7d"` on Thursdays.
+ */
 export interface FixedWindowRule extends WindowNumbers {
   readonly algorithm: "fixed-window";
 }
