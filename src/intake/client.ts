@@ -1,11 +1,11 @@
 import type { EventEmitter } from "node:events";
 import { ClosedError, InvalidCallError, InvalidLimitError } from "../errors.js";
-import { checkKeys } from "../limits/check.js";
+import { checkCallOptions, checkKeys } from "../limits/check.js";
 import type { LimitName, Limits } from "../limits/define.js";
 import type { SpillwayEvents } from "../observe/events.js";
 import { type CallInit } from "../queue/call.js";
 import { parseTicketId } from "../queue/ids.js";
-import { type CallTerms, checkActualCost, checkCallKeys, TERMS } from "../queue/terms.js";
+import { type CallTerms, checkActualCost, TERMS } from "../queue/terms.js";
 import type { RedisOption } from "../redis/connect.js";
 import { checkConnection, type Context, openContext } from "../redis/context.js";
 import type { FeedbackResponse } from "../send/feedback/read.js";
@@ -162,7 +162,7 @@ export class OpenClient<L extends Limits> implements Client<L> {
 
   async run<T>(limit: string, call: (context: RunContext) => T, options: RunOptions = {}): Promise<Awaited<T>> {
     if (typeof call !== "function") throw new InvalidCallError(`Expected a function to run, got ${typeof call}`);
-    checkCallKeys(options, RUN_OPTIONS);
+    checkCallOptions(options, RUN_OPTIONS);
     const { signal, key, ...wished } = options;
     const ref = this.context.session.limits.resolve(limit, key);
     const terms = termsOfRun(ref.limit, wished);

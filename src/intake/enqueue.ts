@@ -1,10 +1,11 @@
+import { checkCallOptions } from "../limits/check.js";
 import { InvalidCallError, QueueFullError, QuotaExceededError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { admit } from "../queue/admit.js";
 import { type CallInit, encodeRequest, readHeaders } from "../queue/call.js";
 import { IDEMPOTENT_METHODS } from "../limits/retry.js";
 import { newId, ownId } from "../queue/ids.js";
-import { checkCallKeys, readDedupe, TERMS, type Terms } from "../queue/terms.js";
+import { readDedupe, TERMS, type Terms } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
 import { termsOf } from "./terms.js";
 import { PendingTicket, type Ticket } from "./ticket.js";
@@ -52,7 +53,7 @@ const MOST = 10_000;
 const CHUNK = 500;
 
 async function prepare(context: Context, input: CallInput): Promise<Prepared> {
-  checkCallKeys(input, CALL_OPTIONS);
+  checkCallOptions(input, CALL_OPTIONS);
   const headers = readHeaders(input.headers);
   const ref = context.session.limits.match(input.url, { method: input.method?.toUpperCase(), headers });
   const id = input.id === undefined ? newId() : ownId(input.id);
@@ -115,7 +116,7 @@ export async function enqueueMany(
   inputs: readonly CallInput[],
   options: EnqueueManyOptions = {},
 ): Promise<EnqueuedMany> {
-  checkCallKeys(options, MANY_OPTIONS);
+  checkCallOptions(options, MANY_OPTIONS);
   const { mode = "all" } = options;
   if (mode !== "all" && mode !== "fit") {
     throw new InvalidCallError(`Expected mode to be "all" or "fit", got ${String(mode)}`);

@@ -1,5 +1,5 @@
-import { InvalidCallError, InvalidLimitError } from "../errors.js";
-import { checkBoolean, checkKeys, isName } from "../limits/check.js";
+import { InvalidCallError } from "../errors.js";
+import { asCall, checkBoolean, isName } from "../limits/check.js";
 
 const MAX_COST = 1_000_000_000;
 /** In the year 2223; in µs, and ten years later, still a whole number of a double. */
@@ -17,23 +17,9 @@ export function checkKey(key: unknown): string {
   throw new InvalidCallError(`Expected a key that is a non-empty string of well-formed Unicode, got ${got}`);
 }
 
-/** The options of a call: what is misspelt, or a number in their place, would else be a call that weighs 1. */
-export function checkOptions(options: unknown, known: readonly string[]): void {
-  asCall(() => checkKeys(options, "options", known));
-}
-
 /** Whether a call is strict, by default not. */
 export function checkStrict(strict: unknown): boolean {
   return asCall(() => checkBoolean(strict ?? false, "strict"));
-}
-
-/** What the checks of limits say, said of a call. */
-function asCall<T>(check: () => T): T {
-  try {
-    return check();
-  } catch (cause) {
-    throw cause instanceof InvalidLimitError ? new InvalidCallError(cause.message, { cause }) : cause;
-  }
 }
 
 /** A cost, by default 1. */

@@ -1,10 +1,10 @@
 import { InvalidCallError } from "../errors.js";
-import { checkBoolean } from "../limits/check.js";
+import { checkBoolean, checkCallOptions } from "../limits/check.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import { checkRedis, type RedisOption } from "../redis/connect.js";
 import { list, number, text } from "../redis/reply.js";
 import { Blocks, keyBegin } from "./blocks.js";
-import { checkAt, checkCost, checkKey, checkOptions, checkStrict } from "./check.js";
+import { checkAt, checkCost, checkKey, checkStrict } from "./check.js";
 import { LimiterConnection } from "./connection.js";
 import type {
   AtOptions,
@@ -69,14 +69,14 @@ class RedisLimiter implements Limiter<StrictTakeOptions> {
   }
 
   async take(key: string, options: StrictTakeOptions = {}): Promise<LimiterResult> {
-    checkOptions(options, TAKE_OPTIONS);
+    checkCallOptions(options, TAKE_OPTIONS);
     const strict = checkStrict(options.strict);
     if (strict && !this.#rule.steps) throw new InvalidCallError("Expected `strict` only with a token bucket");
     return this.#ask("take", key, options, [this.#rule.countRefused ? "1" : "", strict ? "1" : ""]);
   }
 
   async peek(key: string, options: TakeOptions = {}): Promise<LimiterResult> {
-    checkOptions(options, TAKE_OPTIONS);
+    checkCallOptions(options, TAKE_OPTIONS);
     return this.#ask("peek", key, options, []);
   }
 
@@ -92,7 +92,7 @@ class RedisLimiter implements Limiter<StrictTakeOptions> {
   }
 
   async migrate(key: string, from: LimiterOptions, options: AtOptions = {}): Promise<number> {
-    checkOptions(options, AT_OPTIONS);
+    checkCallOptions(options, AT_OPTIONS);
     const { encoded } = readRule(from, "from");
     checkRedis(undefined, from.prefix);
     const begin = keyBegin(from.prefix ?? this.#prefix, checkKey(key));
@@ -102,7 +102,7 @@ class RedisLimiter implements Limiter<StrictTakeOptions> {
   }
 
   async block(key: string, duration: Duration, reason: string, options: AtOptions = {}): Promise<void> {
-    checkOptions(options, AT_OPTIONS);
+    checkCallOptions(options, AT_OPTIONS);
     if (typeof reason !== "string") throw new InvalidCallError("Expected `reason` to be a string");
     await this.#blocks.set(checkKey(key), parseDuration(duration, "duration"), reason, checkAt(options.at));
   }

@@ -1,10 +1,10 @@
 import { InvalidLimitError } from "../errors.js";
 import { keyPart } from "../limits/bucket.js";
-import { checkKeys, isName } from "../limits/check.js";
+import { checkCallOptions, checkKeys, isName } from "../limits/check.js";
 import { type Duration, formatDuration, parseDuration, UNIT_MS } from "../limits/duration.js";
 import { checkRedis, type RedisOption } from "../redis/connect.js";
 import { number } from "../redis/reply.js";
-import { checkAt, checkCost, checkKey, checkOptions } from "./check.js";
+import { checkAt, checkCost, checkKey } from "./check.js";
 import { LimiterConnection } from "./connection.js";
 import type { AtOptions } from "./options.js";
 
@@ -107,17 +107,17 @@ class RedisUsage implements Usage {
   }
 
   async add(subject: string, n?: number, options: AtOptions = {}): Promise<void> {
-    checkOptions(options, ["at"]);
+    checkCallOptions(options, ["at"]);
     await this.#run(subject, checkCost(n, "n"), 0, options);
   }
 
   async count(subject: string, seconds: number, options: AtOptions = {}): Promise<number> {
-    checkOptions(options, ["at"]);
+    checkCallOptions(options, ["at"]);
     return this.#run(subject, 0, checkSeconds(seconds), options);
   }
 
   async addCount(subject: string, seconds: number, options: AtOptions & { readonly n?: number } = {}): Promise<number> {
-    checkOptions(options, ["n", "at"]);
+    checkCallOptions(options, ["n", "at"]);
     return this.#run(subject, checkCost(options.n, "n"), checkSeconds(seconds), options);
   }
 

@@ -1,4 +1,4 @@
-import { InvalidLimitError } from "../errors.js";
+import { InvalidCallError, InvalidLimitError } from "../errors.js";
 
 /** Refuses anything but an object whose keys are all `known`; a misspelt key is named, with the one that was meant. */
 export function checkKeys(
@@ -9,22 +9,27 @@ export function checkKeys(
   if (!isRecord(value)) {
     throw new InvalidLimitError(option, `an object with the options ${known.join(", ")}`, value);
   }
-  const stray = strayKey(value, known);
-  if (stray === undefined) return;
-  const { key, expected } = stray;
-  throw new InvalidLimitError(`${option}.${key}`, expected, veil(value[key]));
+  for (const key of Object.keys(value)) {
+    if (known.includes(key)) continue;
+    const meant = closest(key, known);
+    const advice = meant === undefined ? `the options are ${known.join(", ")}` : `did you mean \`${meant}\`?`;
+    const shown = veil(value[key]);
+    throw new InvalidLimitError(`${option}.${key}`, `left out, as there is no such option (${advice})`, shown);
+  }
 }
 
-/** The first key of an object that is none of the `known`, if any, with what should become of it. */
-export function strayKey(
-  value: object,
-  known: readonly string[],
-): { readonly key: string; readonly expected: string } | undefined {
-  const key = Object.keys(value).find((candidate) => !known.includes(candidate));
-  if (key === undefined) return undefined;
-  const meant = closest(key, known);
-  const advice = meant === undefined ? `the options are ${known.join(", ")}` : `did you mean \`${meant}\`?`;
-  return { key, expected: `left out, as there is no such option (${advice})` };
+/** The options of a call: what is misspelt, or something else in their place, would be a call like any other. */
+export function checkCallOptions(options: unknown, known: readonly string[]): void {
+  asCall(() => checkKeys(options, "options", known));
+}
+
+/** What is said of a limit when it is wrong, said of a call. */
+export function asCall<T>(check: () => T): T {
+  try {
+    return check();
+  } catch (cause) {
+    throw cause instanceof InvalidLimitError ? new InvalidCallError(cause.message, { cause }) : cause;
+  }
 }
 
 /** An object that is no array, function or primitive. */

@@ -1,5 +1,5 @@
 import { InvalidCallError } from "../errors.js";
-import { isName, isRecord, strayKey } from "../limits/check.js";
+import { asCall, isName } from "../limits/check.js";
 import { type Duration, parseDuration } from "../limits/duration.js";
 import { MAX_COST } from "../limits/rate.js";
 
@@ -49,17 +49,6 @@ export interface Terms {
 /** {@link CallTerms} as they come, where what was not said may be there as undefined. */
 export type Wished = { readonly [K in keyof CallTerms]: CallTerms[K] | undefined };
 
-/**
- * Refuses options that no call has, such as a misspelt one.
- *
- * @throws {InvalidCallError} when there is one, or this is no object.
- */
-export function checkCallKeys(options: unknown, known: readonly string[]): void {
-  if (!isRecord(options)) throw new InvalidCallError(`Expected an object with options, got ${JSON.stringify(options)}`);
-  const stray = strayKey(options, known);
-  if (stray !== undefined) throw new InvalidCallError(`Expected \`${stray.key}\` to be ${stray.expected}`);
-}
-
 /** Names of {@link CallTerms}. */
 export const TERMS: readonly string[] = ["priority", "cost", "maxWait"] satisfies (keyof CallTerms)[];
 
@@ -87,12 +76,7 @@ function checkCost(cost: unknown): number {
 }
 
 function readMaxWait(maxWait: unknown): number | undefined {
-  if (maxWait === undefined) return undefined;
-  try {
-    return parseDuration(maxWait, "maxWait");
-  } catch (cause) {
-    throw new InvalidCallError(cause instanceof Error ? cause.message : String(cause), { cause });
-  }
+  return maxWait === undefined ? undefined : asCall(() => parseDuration(maxWait, "maxWait"));
 }
 
 /** @throws {InvalidCallError} when it is neither a key nor an object with one. */

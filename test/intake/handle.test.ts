@@ -115,7 +115,7 @@ test("more concurrency reaches the calls that wait for it", async () => {
   await client.run(limit, () => {});
   for (const end of ends) end();
   await Promise.all(calls);
-  expect(await client.limit(limit).stats()).toMatchObject({ inFlight: 0, waitsFor: undefined });
+  expect(await client.limit(limit).stats()).toMatchObject({ inFlight: 0, waiting: 0 });
 });
 
 test("set for a time ends by itself, for calls that wait, too", async () => {

@@ -360,11 +360,14 @@ describe("what cannot be meant", () => {
     const run = (options: object) => client.run(limit, () => "ran", options);
     const enqueue = (init: object) => client.enqueue(url, init);
     for (const [call, named] of [
-      [run({ maxwait: "5s" }), "`maxwait` to be left out, as there is no such option (did you mean `maxWait`?)"],
+      [
+        run({ maxwait: "5s" }),
+        "`options.maxwait` to be left out, as there is no such option (did you mean `maxWait`?)",
+      ],
       [run({ body: "" }), "the options are priority, cost, maxWait, signal, key, producer"],
-      [run([] as object), "an object with options"],
+      [run([] as object), "an object with the options priority"],
       [enqueue({ metod: "POST" }), "did you mean `method`?"],
-      [enqueue({ signal: AbortSignal.abort() }), "`signal` to be left out"],
+      [enqueue({ signal: AbortSignal.abort() }), "`options.signal` to be left out"],
       [client.enqueueMany([{ url }, { url, dedup: "k" } as { url: string }]), "did you mean `dedupe`?"],
       [client.enqueueMany([{ url }], { modus: "fit" } as object), "did you mean `mode`?"],
     ] as const) {
