@@ -1,6 +1,9 @@
 // Turns src/**/*.lua into one TypeScript module: tsc copies no .lua files, and bundlers cannot follow readFile.
-// `--- @include "name"` pulls in name.lua from an `includes` folder; `--- @script "name"` another script, as a function of its
-// KEYS and ARGV that shares what is included already; `--- @bullmq "name"` is left to the loader.
+// `--- @include "name"` pulls in name.lua from an `includes` folder.
+// `--- @lazy "name"` does so for a file that ends in `return { … }`, and gives that table as `name()`, like Lua's `require`.
+// Each run of a script makes all its functions anew, so what few runs need is made when one first asks for it.
+// `--- @script "name"` pulls in another script, as a function of its KEYS and ARGV that shares what is included already.
+// `--- @body` and `--- @bullmq "name"` are left to the loader.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, sep } from "node:path";
 
@@ -33,20 +36,42 @@ function findScript(name, from) {
   return found ?? fail(`${from} runs "${name}", but there is no script ${name}.lua`);
 }
 
-/** @type {(file: string, seen?: Set<string>) => string} */
-function load(file, seen = new Set()) {
-  if (seen.has(file)) return "";
-  seen.add(file);
+// It is in a function already.
+const withoutBodies = (/** @type {string} */ text) => text.replaceAll(/^--- @body\n/gm, "");
+
+/** @type {(name: string, text: string) => string} */
+const makeLazily = (name, text) =>
+  `local function ${name}()
+if not made.${name} then
+made.${name} = (function()
+${withoutBodies(text)}
+end)()
+end
+return made.${name}
+end`;
+
+/** `seen` holds the files that are in scope, and how they came there. */
+/** @type {(file: string, seen?: Map<string, string>) => string} */
+function load(file, seen = new Map()) {
   const text = readFileSync(file, "utf8").replaceAll("\r\n", "\n").trimEnd();
-  return text.replace(/^[ \t]*--- @(include|script)\b(.*)$/gm, (line, what, rest) => {
+  return text.replace(/^[ \t]*--- @(include|lazy|script)\b(.*)$/gm, (line, what, rest) => {
     const name = /^ "([^"]+)"[ \t]*$/.exec(rest)?.[1];
     if (name === undefined) return fail(`${file}: expected --- @${what} "name", got ${line.trim()}`);
-    if (what === "include") return load(findInclude(name, file), seen);
-    // It is in a function already.
-    const body = load(findScript(name, file), new Set(seen)).replaceAll(/^--- @body\n/gm, "");
-    return `local function ${name}(KEYS, ARGV)\n${body}\nend`;
+    if (what === "script") {
+      const body = withoutBodies(load(findScript(name, file), new Map(seen)));
+      return `local function ${name}(KEYS, ARGV)\n${body}\nend`;
+    }
+    const found = findInclude(name, file);
+    const before = seen.get(found);
+    if (before !== undefined && before !== what) fail(`${file}: @${what} "${name}", which is an @${before} already`);
+    if (before !== undefined) return "";
+    seen.set(found, what);
+    return what === "include" ? load(found, seen) : makeLazily(name, load(found, new Map(seen)));
   });
 }
+
+/** What `--- @lazy` has made in this run. */
+const withMade = (/** @type {string} */ text) => (/^if not made\./m.test(text) ? `local made = {}\n${text}` : text);
 
 /** @type {Map<string, { file: string, text: string }>} */
 const scripts = new Map();
@@ -54,7 +79,7 @@ for (const file of files.filter((path) => !isInclude(path))) {
   const name = basename(file, ".lua").replace(/[-_.]+(\w)/g, (_, letter) => letter.toUpperCase());
   const other = scripts.get(name)?.file;
   if (other !== undefined) fail(`${file} and ${other} would both be lua.${name}; rename one`);
-  scripts.set(name, { file, text: `${load(file)}\n` });
+  scripts.set(name, { file, text: `${withMade(load(file))}\n` });
 }
 const sorted = [...scripts].toSorted(([a], [b]) => (a < b ? -1 : 1));
 const output = [

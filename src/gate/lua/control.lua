@@ -8,8 +8,9 @@
 -- Reply    { 'OK', now, until in µs or 0, { dropped… } } or { 'UNDECLARED' }
 -- O(1); clear: O(waiting)
 --- @include "gate"
---- @include "wake"
---- @include "drop"
+--- @include "announce"
+--- @lazy "drop"
+--- @lazy "returns"
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
@@ -18,7 +19,7 @@ local op, duration, dropped, till = ARGV[2], tonumber(ARGV[3]), {}, 0
 local function reload()
   local before = g
   g = load(now)
-  reschedule(g, before)
+  changes().reschedule(g, before)
 end
 
 -- Opens what is closed until `name`. That it was closed until now still counts: nothing is saved up meanwhile.
@@ -27,7 +28,7 @@ local function open(name, reason)
     call('HSET', KEYS[1], name, micros(now))
     g[name] = now
     g.closedUntil = math.max(g.pausedUntil, g.blockedUntil)
-    if g.closedUntil <= now then recall(g) end
+    if g.closedUntil <= now then changes().recall(g) end
   end
   call('HDEL', KEYS[1], reason)
 end
@@ -36,17 +37,17 @@ local function setPolicy(patch, expires)
   local override = cjson.decode(call('HGET', KEYS[1], 'override') or '{}')
   for name, value in pairs(patch) do override[name] = value end
   call('HSET', KEYS[1], 'override', cjson.encode(override), 'overrideUntil', expires and micros(expires) or '0')
-  writePolicy(patch)
+  changes().writePolicy(patch)
 end
 
 if op == 'pause' then
-  till = duration and now + duration or FOREVER
+  till = duration and now + duration or changes().FOREVER
   if till > g.pausedUntil then call('HSET', KEYS[1], 'pausedUntil', micros(till), 'pauseReason', ARGV[4]) end
   till = math.max(till, g.pausedUntil)
 elseif op == 'resume' then
   open('pausedUntil', 'pauseReason')
 elseif op == 'block' then
-  till = duration and now + duration or FOREVER
+  till = duration and now + duration or changes().FOREVER
   call('HSET', KEYS[1], 'blockedUntil', micros(till), 'blockReason', ARGV[4])
 elseif op == 'unblock' then
   open('blockedUntil', 'blockReason')
@@ -55,7 +56,7 @@ elseif op == 'set' then
   setPolicy(cjson.decode(ARGV[4]), duration and till or nil)
   reload()
 elseif op == 'unset' then
-  if call('HEXISTS', KEYS[1], 'override') == 1 then endOverride() end
+  if call('HEXISTS', KEYS[1], 'override') == 1 then changes().endOverride() end
   reload()
 elseif op == 'clear' then
   local ids = call('ZRANGE', base .. 'prioritized', 0, -1)
@@ -65,8 +66,8 @@ elseif op == 'clear' then
   call('DEL', base .. 'wait', base .. 'prioritized', base .. 'delayed')
   for _, id in ipairs(ids) do
     local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
-    leave(g, job)
-    if job[1] then dropped[#dropped + 1] = because('cleared', discard(id, job[1], job[2], ARGV[4], duration)) end
+    returns().leave(g, job)
+    if job[1] then dropped[#dropped + 1] = drop().because('cleared', drop().discard(id, job[1], job[2], ARGV[4], duration)) end
   end
 end
 announce(g, now)

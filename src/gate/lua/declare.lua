@@ -15,11 +15,11 @@ local override = call('HGET', KEYS[1], 'override')
 if override then
   for name, value in pairs(cjson.decode(override)) do declared[name] = value end
 end
-writePolicy(declared)
+changes().writePolicy(declared)
 -- BullMQ would set it with each job that is added.
 call('HSET', base .. 'meta', 'opts.maxLenEvents', 16)
 local g = load(now)
-if before then reschedule(g, before) end
+if before then changes().reschedule(g, before) end
 if waitingCalls(g) == 0 then expireWhenIdle(g, now) end
 save(g)
 return 1

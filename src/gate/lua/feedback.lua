@@ -11,7 +11,7 @@
 -- Reply    { 'OK', now, paused until in µs or 0, share of the rate in force, 0 to 1 } or { 'UNDECLARED' }
 -- O(1)
 --- @include "gate"
---- @include "wake"
+--- @include "announce"
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
@@ -19,7 +19,7 @@ local pause, refused, learned = tonumber(ARGV[2]), tonumber(ARGV[4]), ARGV[5]
 local LEAST = 1 / 64
 
 if ARGV[7] == '1' then
-  note(g, now, 1, THROTTLED)
+  usage().note(g, now, 1, usage().THROTTLED)
   -- Nothing else to say: nobody need look again.
   if not pause and not refused and learned == '' then return { 'OK', micros(now), '0', tostring(g.share) } end
 end

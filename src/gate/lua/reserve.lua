@@ -15,6 +15,25 @@ local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local mode, deadline, lead = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]) or 0
 
+-- Undoes a reservation whose start did not happen. Only the newest slot can be used again by somebody else; an older
+-- one stays empty, since later slots have been promised already.
+local function giveBack(g, slot, id, cost)
+  -- A call may hold two slots for a while: one for its next attempt, and one that it has left to another call.
+  local member = id .. '@' .. micros(slot)
+  call('ZREM', base .. 'later', member)
+  local recalled = call('ZREM', base .. 'recalled', member) == 1
+  if g.longest > 0 then call('ZREM', base .. 'log', member) end
+  if g.costSum ~= g.costOut then costs().change(g, slot, id, 0) end
+  if not recalled and #g.classic > 0 then classic().uncount(g, slot, cost) end
+  tally(g, slot, -1)
+  g.dirty = true
+  if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end
+  local tat, part, last = string.match(g.undo, '^(%d+) (%d+) (%d+)$')
+  g.tat, g.part, g.last = tonumber(tat), tonumber(part), tonumber(last)
+  g.newest, g.undo = '', ''
+  g.dirty = true
+end
+
 -- The slot, at another time by now when the clock was set back; nil when it does not stand any more.
 local function standing(id, held)
   local member = id .. '@' .. micros(held)

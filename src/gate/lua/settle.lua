@@ -14,7 +14,7 @@ local g = load(now)
 if not g then return { 'UNDECLARED' } end
 local slot, reserved, actual = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
-changeCost(g, slot, ARGV[2], actual)
+costs().change(g, slot, ARGV[2], actual)
 if g.weighed and actual ~= reserved then
   local more = math.ceil((actual - reserved) * g.cycle / g.limit)
   -- What may have leaked out since then is not given back: the bucket may have been empty meanwhile.
@@ -26,5 +26,8 @@ if g.weighed and actual ~= reserved then
 end
 save(g)
 -- Whoever waits for the next slot may find that it comes earlier now.
-if actual < reserved and g.turn and g.turn ~= '' and waitingCalls(g) > 0 then call('PUBLISH', g.turn, bucket) end
+if actual < reserved and g.turn and g.turn ~= '' and waitingCalls(g) > 0 then
+  local _, bucket = names()
+  call('PUBLISH', g.turn, bucket)
+end
 return { 'OK', micros(now) }

@@ -8,6 +8,7 @@
 --            rule } or { 'UNDECLARED' }
 -- O(log n)
 --- @include "gate"
+--- @include "expected"
 --- @include "ranks"
 local now = clock(ARGV[1])
 local g = load(now)

@@ -18,8 +18,9 @@ local function add(place, second, count)
   seconds[second] = seconds[second] or { second, 0, 0, 0, 0 }
   seconds[second][place] = seconds[second][place] + count
 end
-for place, kind in ipairs({ STARTED, REFUSED, THROTTLED, FAILED }) do
-  ringEach(base .. 'usage', RING_SECONDS, first, last, kind, function(second, count) add(place + 1, second, count) end)
+local of = usage()
+for place, kind in ipairs({ of.STARTED, of.REFUSED, of.THROTTLED, of.FAILED }) do
+  of.each(first, last, kind, function(second, count) add(place + 1, second, count) end)
 end
 if g.starts > 0 and g.second >= first then add(2, math.min(g.second, last), g.starts) end
 

@@ -27,10 +27,8 @@
 -- O(1) per call, O(log ranked) for one of high or low priority, and O(rules · log log-size) once
 --- @include "gate"
 --- @include "wake"
---- @include "overflow"
---- @include "quota"
---- @bullmq "addStandardJob"
---- @bullmq "addPrioritizedJob"
+--- @lazy "dedupe"
+--- @lazy "quota"
 --- @body
 local now = clock(ARGV[1])
 if ARGV[2] ~= '' and now > tonumber(ARGV[2]) then return { 'LATE', micros(now) } end
@@ -59,7 +57,7 @@ end
 local known, fresh, seen, held = {}, count, {}, {}
 for i = 0, count - 1 do
   local id, key = idOf(i), optionsOf(i).d
-  local holder = key and (held[key] or holderOf(key))
+  local holder = key and (held[key] or dedupe().holderOf(key))
   if ARGV[8] == '1' and (seen[id] or isKnown(id)) then
     known[i] = id
   elseif holder and holder ~= id then
@@ -92,7 +90,7 @@ if fresh == 0 then
 end
 local function costOf(i) return optionsOf(i).w or 1 end
 local function producerOf(i) return optionsOf(i).q or '' end
-local function refuse(n) note(g, now, n, REFUSED) end
+local function refuse(n) usage().note(g, now, n, usage().REFUSED) end
 if g.blockedUntil > now then
   refuse(fresh)
   return { 'BLOCKED', micros(now), micros(g.blockedUntil), call('HGET', KEYS[1], 'blockReason') or '' }
@@ -113,14 +111,14 @@ if given and tonumber(given) > now then
   return { 'GRANTED', micros(now), micros(tonumber(given)), g.late, micros(g.shifted), g.concurrency }
 end
 
-local quota = ARGV[12] ~= '' and openQuota(ARGV[12], now)
-if quota then
+local allowance = ARGV[12] ~= '' and quota().open(ARGV[12], now)
+if allowance then
   local accepted = 0
   for i = 0, count - 1 do
     local fits, at = true, nil
-    if not known[i] then fits, at = quota.ask(producerOf(i), costOf(i)) end
+    if not known[i] then fits, at = allowance.ask(producerOf(i), costOf(i)) end
     if not fits and (mode == 'all' or i == 0) then
-      quota.refuse(producerOf(i), costOf(i))
+      allowance.refuse(producerOf(i), costOf(i))
       refuse(fresh)
       return { 'QUOTA', micros(now), at < math.huge and micros(at) or '', producerOf(i) }
     end
@@ -142,23 +140,32 @@ if kind == 'permit' and waiting == 0 and mayFly() then
   if slot - now <= tonumber(ARGV[6]) and coming < g.capacity then
     if coming == 0 then call('DEL', base .. 'slots') end
     reserve(g, now, slot, idOf(0), true, costOf(0))
-    if quota then quota.count(producerOf(0), costOf(0)) end
+    if allowance then allowance.count(producerOf(0), costOf(0)) end
     if g.concurrency > 0 then
       call('ZADD', base .. 'inflight', now + tonumber(ARGV[11]), idOf(0))
       age(g, 'inflight')
     end
     expireWhenIdle(g, now)
     save(g)
-    return { 'GRANTED', micros(now), micros(slot), g.late, micros(g.shifted), g.concurrency }
+    return { 'GRANTED', now, slot, g.late, g.shifted, g.concurrency }
   end
 end
 
+-- From here on, calls wait.
+--- @include "expected"
+--- @include "ranks"
+--- @include "quiet"
+--- @bullmq "addStandardJob"
+--- @bullmq "addPrioritizedJob"
+--- @lazy "overflow"
+--- @body
 local depth = depthOf(g, now, waiting)
 local room = g.capacity - depth
 -- Those that wait for the second time, at the head of the queue, and have no place: not those to be redelivered later.
 local again = g.again - redeliveries(g)
 
 -- High before normal before low, whatever their order of arrival; among many calls, the lowest of them.
+local RANKS = { [0] = NORMAL, [1] = HIGH, [2] = LOW }
 local rank = HIGH
 for i = 0, count - 1 do
   if not known[i] then rank = math.max(rank, RANKS[optionsOf(i).p or 0]) end
@@ -180,7 +187,7 @@ local droppable = ({ waiting - again, waiting - again - high, ranked - high })[r
 local needed = mode == 'fit' and 1 or fresh
 if fresh > room and g.overflow == 'drop-oldest' and room + droppable >= needed then
   local same
-  dropped, same = dropOldest(g, rank, math.min(fresh, g.capacity) - room, ARGV[10], tonumber(ARGV[9]))
+  dropped, same = overflow().dropOldest(g, rank, math.min(fresh, g.capacity) - room, ARGV[10], tonumber(ARGV[9]))
   room, ahead = room + #dropped, ahead - same
 end
 if fresh > room then
@@ -228,7 +235,7 @@ local function add(i)
   else
     added = addStandardJob(keys, { head, dataOf(i), once })
   end
-  if quota then quota.count(producerOf(i), costOf(i)) end
+  if allowance then allowance.count(producerOf(i), costOf(i)) end
   order = order + 1
   if added ~= id then error('spillway: BullMQ did not add the job: ' .. tostring(added)) end
   local longest = options.x or maxWait

@@ -6,7 +6,7 @@
 -- ARGV[3]  ms for which the registration lasts
 -- Reply    { 'DONE', result without body, body } · { 'WAITING' } · { 'ACTIVE' } · { 'UNKNOWN' }
 -- O(1)
---- @include "gate"
+--- @include "bucket"
 local result = call('HMGET', base .. 'result:' .. ARGV[1], 'm', 'b')
 if result[1] then return { 'DONE', result[1], result[2] or '' } end
 -- What is left of a failed call when its result is no longer kept serves `failed` only.

@@ -9,7 +9,8 @@
 --          { 'UNKNOWN', now }: it has ended, or never was
 -- O(waiting)
 --- @include "gate"
---- @include "drop"
+--- @lazy "drop"
+--- @lazy "returns"
 local now = clock(ARGV[1])
 local id = ARGV[2]
 local removed = call('LREM', base .. 'wait', -1, id) + call('ZREM', base .. 'prioritized', id)
@@ -18,11 +19,11 @@ if removed > 0 then
   local job = call('HMGET', base .. id, 'name', 'c', 'x', 'r')
   local g = load(now)
   if g then
-    leave(g, job)
+    returns().leave(g, job)
     if waitingCalls(g) == 0 then expireWhenIdle(g, now) end
     save(g)
   end
-  return { 'CANCELLED', micros(now), discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3])) }
+  return { 'CANCELLED', micros(now), drop().discard(id, job[1], job[2], ARGV[4], tonumber(ARGV[3])) }
 end
 if call('EXISTS', base .. id) == 1 and not call('ZSCORE', base .. 'failed', id) then return { 'TAKEN', micros(now) } end
 return { 'UNKNOWN', micros(now) }

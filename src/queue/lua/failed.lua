@@ -8,7 +8,7 @@
 -- O(calls)
 --- @include "gate"
 --- @include "wake"
---- @include "drop"
+--- @lazy "dedupe"
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
@@ -31,7 +31,7 @@ for _, id in ipairs(retried) do
   call('HDEL', base .. id, 'failedReason', 'finishedOn', 'processedOn', 'stc', 'am', 'ac', 'rd', 'x', 'm', 'r')
   -- It waits again, so others may join it; unless another call waits under that key by now.
   local key = call('HGET', base .. id, 'd')
-  if key then hold(id, key) end
+  if key then dedupe().hold(id, key) end
   call('HSET', base .. id, 'o', string.format('%015.0f', call('INCR', base .. 'id')))
   call('DEL', base .. 'result:' .. id)
   call('LPUSH', base .. 'wait', id)

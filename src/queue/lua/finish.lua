@@ -13,9 +13,11 @@
 -- Reply    { 'OK', now, { processes that wait for the result… } }
 --          { 'LOST', now, code }: another worker has the call now (its lock was lost); nothing was changed
 -- O(1), and O(active) for BullMQ's LREM
---- @include "gate"
---- @include "wake"
---- @include "drop"
+--- @include "bucket"
+--- @include "quiet"
+--- @include "reclaim"
+--- @include "waiters"
+--- @include "waiting"
 --- @bullmq "moveToFinished"
 --- @body
 local now = clock(ARGV[1])
@@ -41,18 +43,23 @@ end
 local code = finish(ARGV[3])
 if code == -2 then
   -- Its answer still counts: it must not be sent again.
-  reclaim(id, now)
+  reclaim(id)
   code = finish('0')
 end
 if type(code) == 'number' and code < 0 then return { 'LOST', micros(now), code } end
 
 call('HSET', base .. 'result:' .. id, 'm', ARGV[8], 'b', ARGV[9])
 call('PEXPIRE', base .. 'result:' .. id, ARGV[7])
+local flew = call('ZREM', base .. 'inflight', id) > 0
+local told = waiters(id)
+if target ~= 'failed' and not (flew and anyWaits()) then return { 'OK', micros(now), told } end
+
+--- @include "vacated"
 if target == 'failed' then
   local g = load(now)
-  if g then note(g, now, 1, FAILED) end
+  if g then usage().note(g, now, 1, usage().FAILED) end
   -- One that failed unsent had its place until now; any other gave it up when it started.
   call('ZREM', base .. 'slots', id)
 end
-if call('ZREM', base .. 'inflight', id) > 0 then vacated(now) end
-return { 'OK', micros(now), waiters(id) }
+if flew and anyWaits() then vacated(now) end
+return { 'OK', micros(now), told }

@@ -12,8 +12,11 @@
 -- O(active + dropped + redelivered), and O(waiting) for each dropped call that had a bound of its own
 --- @include "gate"
 --- @include "wake"
---- @include "drop"
+--- @include "gone"
+--- @lazy "drop"
+--- @lazy "returns"
 --- @include "ranks"
+--- @include "quiet"
 --- @bullmq "moveStalledJobsToWait"
 local now = clock(ARGV[1])
 local g = load(now)
@@ -29,11 +32,11 @@ for _, rank in ipairs({ HIGH, NORMAL, LOW }) do
     local gone = job and job[1] == 'permit' and isGone(g, job[2], now)
     if not expired and not gone then break end
     pull(id, rank)
-    leave(g, job)
+    returns().leave(g, job)
     if expired then
-      dropped[#dropped + 1] = expire(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))
+      dropped[#dropped + 1] = drop().expire(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))
     else
-      dropped[#dropped + 1] = because('gone', discard(id, job[1], job[2], '', 0))
+      dropped[#dropped + 1] = drop().because('gone', drop().discard(id, job[1], job[2], '', 0))
     end
   end
 end
@@ -44,7 +47,7 @@ for _, id in ipairs(call('ZRANGEBYSCORE', base .. 'deadlines', '-inf', '(' .. mi
   local job = call('HMGET', base .. id, 'name', 'c')
   if job[1] then
     if call('ZREM', base .. 'prioritized', id) == 0 then call('LREM', base .. 'wait', -1, id) end
-    dropped[#dropped + 1] = expire(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))
+    dropped[#dropped + 1] = drop().expire(id, job[1], job[2], ARGV[4], tonumber(ARGV[3]))
   end
 end
 
@@ -59,12 +62,12 @@ local order = {}
 for _, id in ipairs(recovered) do order[id] = call('HGET', base .. id, 'o') or '' end
 table.sort(recovered, function(a, b) return order[a] > order[b] end)
 for _, id in ipairs(recovered) do
-  line(id)
-  comeBack(g, id, now)
+  returns().line(id)
+  returns().comeBack(g, id, now)
 end
 call('ZREMRANGEBYSCORE', base .. 'leases', '-inf', micros(now))
 
-bringBack(now)
+returns().bringBack(now)
 
 -- Should the gate have forgotten (its keys were deleted by hand), it is reminded here.
 g.ranked = call('EXISTS', base .. 'prioritized')

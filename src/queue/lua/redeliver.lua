@@ -10,8 +10,10 @@
 -- Reply    { 'OK', now } · { 'LOST', now, code }: another worker has the call now (its lock was lost); nothing was changed
 -- O(log redeliveries), and O(active) for BullMQ's LREM
 --- @include "gate"
---- @include "wake"
---- @include "drop"
+--- @include "waiting"
+--- @include "vacated"
+--- @include "reclaim"
+--- @include "quiet"
 --- @bullmq "moveToDelayed"
 local now = clock(ARGV[1])
 local id = ARGV[2]
@@ -25,7 +27,7 @@ end
 local code = putAside(ARGV[3])
 if code == -2 then
   -- What it has learned still counts: that all attempts failed.
-  reclaim(id, now)
+  reclaim(id)
   code = putAside('0')
 end
 if code ~= 0 then return { 'LOST', micros(now), code } end
@@ -41,5 +43,5 @@ if g then
   persist(g)
   save(g)
 end
-if flew then vacated(now) end
+if flew and anyWaits() then vacated(now) end
 return { 'OK', micros(now) }

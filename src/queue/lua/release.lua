@@ -5,10 +5,13 @@
 -- ARGV[2…] ids
 -- Reply    { 'OK', now }
 -- O(log in-flight) per id
---- @include "gate"
---- @include "wake"
+--- @include "bucket"
+--- @include "waiting"
 local now = clock(ARGV[1])
 local removed = 0
 for i = 2, #ARGV do removed = removed + call('ZREM', base .. 'inflight', ARGV[i]) end
-if removed > 0 then vacated(now) end
+if removed == 0 or not anyWaits() then return { 'OK', micros(now) } end
+
+--- @include "vacated"
+vacated(now)
 return { 'OK', micros(now) }

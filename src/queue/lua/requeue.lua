@@ -10,7 +10,8 @@
 -- O(calls that came back before), and O(active) for BullMQ's LREM
 --- @include "gate"
 --- @include "wake"
---- @include "drop"
+--- @lazy "returns"
+--- @include "quiet"
 --- @bullmq "moveJobFromActiveToWait"
 local now = clock(ARGV[1])
 local id = ARGV[2]
@@ -21,10 +22,10 @@ local code = moveJobFromActiveToWait({
 if code < 0 then return { 'LOST', micros(now), code } end
 if call('LREM', base .. 'wait', -1, id) == 0 then return { 'LOST', micros(now), -3 } end
 call('HSET', base .. id, 'am', ARGV[4], 'ac', ARGV[5])
-line(id)
+returns().line(id)
 local g = load(now)
 if g then
-  comeBack(g, id, now)
+  returns().comeBack(g, id, now)
   persist(g)
   attend(g, now)
   save(g)

@@ -22,8 +22,12 @@
 -- O(rules · log log-size) per call
 --- @include "gate"
 --- @include "wake"
---- @include "drop"
+--- @include "gone"
+--- @lazy "drop"
+--- @lazy "dedupe"
+--- @lazy "returns"
 --- @include "ranks"
+--- @include "quiet"
 --- @bullmq "moveToActive"
 --- @body
 local now = clock(ARGV[1])
@@ -41,7 +45,7 @@ if g.concurrency > 0 then
 end
 call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', micros(now))
 -- BullMQ would do it, but not say so.
-if g.again > 0 then bringBack(now) end
+if g.again > 0 then returns().bringBack(now) end
 
 -- nil when BullMQ does not hand out the call: its queue is paused, or full, by hand (a dashboard).
 local function take(id, rank, kind, client, comesBack)
@@ -87,11 +91,11 @@ for scan = 1, SCANS do
     pull(id, rank)
   elseif deadline ~= '' and now > tonumber(deadline) and job[4] ~= '1' then
     pull(id, rank)
-    leave(g, job)
-    dropped[#dropped + 1] = expire(id, kind, client, ARGV[8], tonumber(ARGV[7]))
+    returns().leave(g, job)
+    dropped[#dropped + 1] = drop().expire(id, kind, client, ARGV[8], tonumber(ARGV[7]))
   elseif kind == 'permit' and isGone(g, client, now) then
     pull(id, rank)
-    dropped[#dropped + 1] = because('gone', discard(id, kind, client, '', 0))
+    dropped[#dropped + 1] = drop().because('gone', drop().discard(id, kind, client, '', 0))
   elseif free <= 0 then
     state = 'full'
     break
@@ -108,12 +112,13 @@ for scan = 1, SCANS do
       state = 'full'
       break
     end
-    local isFirst = not leave(g, job)
+    local isFirst = job[4] ~= '1'
+    if not isFirst then returns().leave(g, job) end
     reserve(g, now, slot, id, isFirst, cost)
     if isFirst and kind == 'request' then g.firsts = g.firsts + 1 end
-    if job[6] then forget(id, job[6]) end
+    if job[6] then dedupe().forget(id, job[6]) end
     if job[7] then call('ZREM', base .. 'deadlines', id) end
-    calls[#calls + 1] = { id, micros(slot), cost, kind, taken }
+    calls[#calls + 1] = { id, slot, cost, kind, taken }
     if g.concurrency > 0 then
       call('ZADD', base .. 'inflight', now + tonumber(ARGV[6]) * 1000, id)
       free = free - 1
@@ -144,6 +149,7 @@ elseif state == 'wait' then
   -- One worker waits for the slot; the turn goes round, so that all of them share the work.
   if g.turn ~= worker and g.turnUntil <= now then giveTurn(g, worker, now, 0) end
   if g.turn == worker and now - g.turnSince > TENURE_MICROS then
+    local _, bucket = names()
     local other = call('ZRANGE', base .. 'idle', 0, 0)[1]
     if other and other ~= worker then
       call('ZREM', base .. 'idle', other)
@@ -164,4 +170,4 @@ else
   if #calls > 0 and nextSlot(g, now) - now <= horizon and free > 0 and waitingCalls(g) > 0 then wakeIdle(g) end
 end
 save(g)
-return { state, micros(now), micros(again), calls, dropped, g.late, micros(g.shifted), g.concurrency }
+return { state, now, micros(again), calls, dropped, g.late, g.shifted, g.concurrency }

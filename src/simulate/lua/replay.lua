@@ -15,9 +15,7 @@
 -- O(steps), each as the script it runs
 --- @include "gate"
 --- @include "wake"
---- @include "drop"
---- @include "ranks"
---- @include "quota"
+--- @lazy "quota"
 --- @script "admit"
 --- @script "take"
 --- @script "cancel"
@@ -117,9 +115,9 @@ end
 
 -- Keys live as long as the simulation works on them, however much slower than time it is.
 local function keep(key) call('PEXPIRE', key, KEPT_MS) end
-local quota = ARGV[6] ~= '' and openQuota(ARGV[6], 0)
+local allowance = ARGV[6] ~= '' and quota().open(ARGV[6], 0)
 local function keepQuota(options)
-  local key = quota.keyOf(options == '' and '' or cjson.decode(options).q or '')
+  local key = allowance.keyOf(options == '' and '' or cjson.decode(options).q or '')
   call('SADD', quotas, key)
   keep(key)
 end
@@ -137,7 +135,7 @@ for i = 0, calls - 1 do
   now = tonumber(time)
   if not settle(now) then break end
   arrive(now, id, options)
-  if quota then keepQuota(options) end
+  if allowance then keepQuota(options) end
   steps, came = steps + 1, came + 1
 end
 if came == calls and till then settle(till) end

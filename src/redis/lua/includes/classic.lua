@@ -3,12 +3,7 @@
 -- All of them have the property that a call which fits at one time fits at any later one if nothing else comes, so the
 -- earliest slot is found by asking them in turn.
 
--- Made when first needed: every script includes this, and few gates have such rules.
-local function makeAlgorithms()
 --- @include "rules"
-  return readRule, expireAt
-end
-local readClassic, expireClassic
 
 -- The time in which all that a rule allows at once comes anew.
 local function cycleOf(rule)
@@ -17,13 +12,10 @@ local function cycleOf(rule)
   return rule.per
 end
 
-local NO_RULES = {}
-local function classicOf(texts)
-  if not texts or texts == '' then return NO_RULES end
-  if not readClassic then readClassic, expireClassic = makeAlgorithms() end
+local function readRules(texts)
   local rules = {}
   for cost, text in string.gmatch(texts, '(%$?)([%a%-]+:[%d:]+)') do
-    local X, rule = readClassic(text)
+    local X, rule = readRule(text)
     rules[#rules + 1] = {
       X = X, rule = rule, key = base .. 'rule:' .. text, weighed = cost == '$', text = cost .. text, cycle = cycleOf(rule),
     }
@@ -39,28 +31,24 @@ local function classicSlot(one, slot, cost)
   return one.X.earliest(one.key, one.rule, slot, math.min(unitsOf(one, cost), one.rule.most))
 end
 
--- Slots further ahead than this are confirmed by their holders before they come (see gate/slot.ts), so that they can be
--- taken away from them.
-local LATER_MICROS = 25000
-
 -- Most rules cannot tell what would be without what they have counted. So what was before the first slot that lies far
 -- ahead is kept until that comes, under `<key>:was`, with its time under `<key>:from`: all that is counted meanwhile lies
 -- behind it.
-local function keepClassic(one, now, slot)
+local function keepClassic(one, now, slot, isFar)
   local from = tonumber(call('GET', one.key .. ':from') or 0)
   if slot < from then
     call('DEL', one.key .. ':from')
-  elseif slot - now > LATER_MICROS and from <= now then
+  elseif isFar and from <= now then
     call('DEL', one.key .. ':was')
     call('COPY', one.key, one.key .. ':was')
     call('SET', one.key .. ':from', micros(slot), 'PX', math.ceil((slot - now) / 1000))
   end
 end
 
-local function countClassic(g, now, slot, cost)
+local function countClassic(g, now, slot, isFar, cost)
   for _, one in ipairs(g.classic) do
-    keepClassic(one, now, slot)
-    expireClassic(one.key, one.X.count(one.key, one.rule, slot, unitsOf(one, cost), now), now)
+    keepClassic(one, now, slot, isFar)
+    expireAt(one.key, one.X.count(one.key, one.rule, slot, unitsOf(one, cost), now), now)
   end
 end
 
@@ -86,6 +74,11 @@ end
 local function shiftClassic(g, by)
   for _, one in ipairs(g.classic) do
     call('DEL', one.key .. ':from', one.key .. ':was')
-    if call('EXISTS', one.key) == 1 then expireClassic(one.key, one.X.shift(one.key, one.rule, by), g.now) end
+    if call('EXISTS', one.key) == 1 then expireAt(one.key, one.X.shift(one.key, one.rule, by), g.now) end
   end
 end
+
+return {
+  readRule = readRule, expireAt = expireAt, read = readRules, slot = classicSlot, count = countClassic,
+  uncount = uncountClassic, recall = recallClassic, shift = shiftClassic,
+}

@@ -97,3 +97,5 @@ local function rewindCosts(by)
     call('ZADD', base .. 'costs', entries[i + 1], costMember(costTime(member) - by, string.sub(member, 18)))
   end
 end
+
+return { room = costRoom, count = countCost, change = changeCost, delay = delayCost, rewind = rewindCosts }

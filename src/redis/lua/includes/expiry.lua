@@ -1,7 +1,5 @@
 -- Buckets come by the thousand and must go by themselves: their keys expire, together, when nothing is left to do.
 
-local IDLE_MICROS, FOREVER_MICROS = 3600000000, 3155760000000000
-
 -- A key that comes anew in a bucket whose keys go by themselves goes with them.
 local function age(g, name)
   if g.goes > g.now then call('PEXPIRE', base .. name, math.ceil((g.goes - g.now) / 1000)) end
@@ -25,6 +23,7 @@ end
 -- Buckets come by the thousand (one per host or tenant) and must go by themselves, but not before their rules, pauses
 -- and changed policies have run out. Put off only when it has come half as near as it may: a bucket may be used often.
 local function expireWhenIdle(g, now)
+  local IDLE_MICROS, FOREVER_MICROS = 3600000000, 3155760000000000
   if g.overrideUntil == 0 and call('HEXISTS', KEYS[1], 'override') == 1 then return persist(g) end
   local last = math.max(g.tat, g.pausedUntil, g.blockedUntil, g.overrideUntil, now + g.reach)
   local goes = math.min(last + IDLE_MICROS, now + FOREVER_MICROS)

@@ -1,6 +1,6 @@
 -- Makes room for calls that find their bucket full, by dropping those that have waited longest.
---- @include "drop"
 --- @include "ranks"
+--- @lazy "drop"
 
 -- The oldest call of the lowest rank there is, but of none above `rank`, and none that waits for the second time; its rank;
 -- and where in the list to go on looking. O(calls at the head of the queue that wait for the second time).
@@ -26,7 +26,9 @@ local function dropOldest(g, rank, count, outcome, keepMs)
     local job = call('HMGET', base .. id, 'name', 'c')
     if of == NORMAL then call('LREM', base .. 'wait', -1, id) else call('ZREM', base .. 'prioritized', id) end
     if of == rank then same = same + 1 end
-    dropped[#dropped + 1] = discard(id, job[1], job[2], outcome, keepMs)
+    dropped[#dropped + 1] = drop().discard(id, job[1], job[2], outcome, keepMs)
   end
   return dropped, same
 end
+
+return { dropOldest = dropOldest }

@@ -4,8 +4,8 @@
 -- From the rule's text, with marks before it: '$' cost is counted, '!' strict, '+' refused calls count.
 local function openQuota(encoded, now)
   local marks, text = string.match(encoded, '^([$!+]*)(.*)$')
-  if not readClassic then readClassic, expireClassic = makeAlgorithms() end
-  local X, rule = readClassic(text)
+  local expireAt = classic().expireAt
+  local X, rule = classic().readRule(text)
   local function isMarked(mark) return string.find(marks, mark, 1, true) ~= nil end
   local function unitsOf(cost) return isMarked('$') and cost or 1 end
 
@@ -20,7 +20,7 @@ local function openQuota(encoded, now)
     if not newest or newest <= now or X.exact then return key, now end
     if newest - now <= 1000000 then return key, newest end
     -- The clock was set back.
-    expireClassic(key, X.shift(key, rule, newest - now), now)
+    expireAt(key, X.shift(key, rule, newest - now), now)
     return key, now
   end
 
@@ -34,15 +34,17 @@ local function openQuota(encoded, now)
 
   function quota.count(producer, cost)
     local key, at = open(producer)
-    expireClassic(key, X.count(key, rule, at, unitsOf(cost), math.huge), now)
-    if isMarked('!') and X.status(key, rule, at) == 0 then expireClassic(key, X.delay(key, rule, at), now) end
+    expireAt(key, X.count(key, rule, at, unitsOf(cost), math.huge), now)
+    if isMarked('!') and X.status(key, rule, at) == 0 then expireAt(key, X.delay(key, rule, at), now) end
   end
 
   function quota.refuse(producer, cost)
     local key, at = open(producer)
-    if isMarked('+') then expireClassic(key, X.refuse(key, rule, at, unitsOf(cost)), now) end
-    if isMarked('!') then expireClassic(key, X.delay(key, rule, at), now) end
+    if isMarked('+') then expireAt(key, X.refuse(key, rule, at, unitsOf(cost)), now) end
+    if isMarked('!') then expireAt(key, X.delay(key, rule, at), now) end
   end
 
   return quota
 end
+
+return { open = openQuota }

@@ -3,7 +3,6 @@
 
 local LOW_SCORE = '8589934592' -- 2 * 2^32: BullMQ's score is priority * 2^32 + count
 local HIGH, NORMAL, LOW = 1, 2, 3
-local RANKS = { [0] = NORMAL, [1] = HIGH, [2] = LOW }
 
 -- The oldest call of one rank.
 local function headOf(rank)

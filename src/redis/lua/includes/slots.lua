@@ -29,7 +29,7 @@ local function nextSlot(g, now, cost, why)
   for _, window in ipairs(g.windows) do
     local free
     if window.weighed then
-      free = costRoom(g, window, cost)
+      free = costs().room(g, window, cost)
     else
       local nth = call('ZRANGE', base .. 'log', -window.limit, -window.limit, 'WITHSCORES')
       free = nth[2] and tonumber(nth[2]) + window.cycle or 0
@@ -38,38 +38,9 @@ local function nextSlot(g, now, cost, why)
     slot = math.max(slot, free)
   end
   for _, one in ipairs(g.classic) do
-    local free = classicSlot(one, slot, cost)
+    local free = classic().slot(one, slot, cost)
     if why and free > slot then why.name = one.text end
     slot = math.max(slot, free)
-  end
-  return slot
-end
-
--- When a call of that cost with `ahead` others before it will start, if nothing changes, and if they cost what the last
--- ones did on average. A lower bound where rules interact.
-local function expectedSlot(g, now, ahead, own)
-  own = own or 1
-  local first, tat, part = nextSlot(g, now, own), arrival(g), g.part
-  if tat > g.tat then part = 0 end
-  if first > tat then tat, part = first, 0 end
-  local cost = math.floor(ahead * math.max(1, g.mean))
-  local slot = math.max(first, tat + advance(g, part, g.weighed and cost or ahead) - g.tau + excessOf(g, own))
-  for _, window in ipairs(g.windows) do
-    local units = window.weighed and cost or ahead
-    local rounds, rest = math.floor(units / window.limit), units % window.limit
-    local leaves
-    if window.weighed then
-      leaves = costRoom(g, window, rest + own)
-    else
-      local rank = -(window.limit - rest)
-      leaves = tonumber(call('ZRANGE', base .. 'log', rank, rank, 'WITHSCORES')[2] or 0) + window.cycle
-    end
-    slot = math.max(slot, math.max(first, leaves) + rounds * window.cycle)
-  end
-  for _, one in ipairs(g.classic) do
-    local units, most = (one.weighed and cost or ahead), one.rule.most
-    local rest = math.min(units % most + 1, most)
-    slot = math.max(slot, one.X.earliest(one.key, one.rule, first, rest) + math.floor(units / most) * one.cycle)
   end
   return slot
 end
@@ -92,24 +63,14 @@ local function trimLog(g, now)
   if excess > 0 then call('ZREMRANGEBYRANK', base .. 'log', 0, excess - 1) end
 end
 
---- @include "ring"
-
--- What happened, by second, for an hour: starts, calls that we refused, that the server refused, and that failed.
-local RING_SECONDS = 3600
-local STARTED, REFUSED, THROTTLED, FAILED = '', 'r', 't', 'f'
-local function note(g, now, n, kind)
-  if n == 0 then return end
-  ringAdd(base .. 'usage', RING_SECONDS, math.floor(now / 1000000), n, kind)
-  age(g, 'usage')
-end
+--- @lazy "usage"
 
 -- The second that runs is counted in the gate, so that a start costs no command.
 local function tally(g, slot, starts)
   local second = math.floor(slot / 1000000)
   if second > g.second then
     if g.starts > 0 then
-      ringAdd(base .. 'usage', RING_SECONDS, g.second, g.starts, STARTED)
-      age(g, 'usage')
+      usage().add(g, g.second, g.starts, usage().STARTED)
     end
     g.second, g.starts = second, 0
   end
@@ -135,7 +96,11 @@ local function reserve(g, now, slot, id, first, cost)
     call('ZADD', base .. 'slots', slot, id)
     age(g, 'slots')
   end
-  if slot - now > LATER_MICROS then
+  -- Slots further ahead than this are confirmed by their holders before they come (see gate/slot.ts), so that they can be
+  -- taken away from them.
+  local LATER_MICROS = 25000
+  local isFar = slot - now > LATER_MICROS
+  if isFar then
     call('ZREMRANGEBYSCORE', base .. 'later', '-inf', micros(now - 60000000))
     call('ZADD', base .. 'later', slot, id .. '@' .. micros(slot))
     age(g, 'later')
@@ -145,43 +110,6 @@ local function reserve(g, now, slot, id, first, cost)
     age(g, 'log')
     trimLog(g, now)
   end
-  if g.costReach > 0 then countCost(g, now, slot, id, cost) end
-  countClassic(g, now, slot, cost)
-end
-
--- Undoes a reservation whose start did not happen. Only the newest slot can be used again by somebody else; an older
--- one stays empty, since later slots have been promised already.
-local function giveBack(g, slot, id, cost)
-  -- A call may hold two slots for a while: one for its next attempt, and one that it has left to another call.
-  local member = id .. '@' .. micros(slot)
-  call('ZREM', base .. 'later', member)
-  local recalled = call('ZREM', base .. 'recalled', member) == 1
-  if g.longest > 0 then call('ZREM', base .. 'log', member) end
-  changeCost(g, slot, id, 0)
-  if not recalled then uncountClassic(g, slot, cost) end
-  tally(g, slot, -1)
-  g.dirty = true
-  if g.newest ~= id or g.last ~= slot or not g.undo or g.undo == '' then return end
-  local tat, part, last = string.match(g.undo, '^(%d+) (%d+) (%d+)$')
-  g.tat, g.part, g.last = tonumber(tat), tonumber(part), tonumber(last)
-  g.newest, g.undo = '', ''
-  g.dirty = true
-end
-
--- A start that turned out later than `late` (a connection had to be made first) must not crowd the starts that follow:
--- the schedule moves by the excess, or skips one slot where that is less. The late start then counts in place of the
--- skipped one, so windows still hold, as long as it is not late by a whole period. `seen` is what the schedule had moved
--- in all when the slot was reserved: several starts that were late together need not move it several times.
-local function shift(g, id, slot, excess, seen)
-  local more = math.min(excess - (g.shifted - seen), math.ceil(g.spacing))
-  if more <= 0 then return end
-  g.tat = g.tat + more
-  g.last = g.last + more
-  g.shifted = g.shifted + more
-  g.newest, g.undo = '', ''
-  g.dirty = true
-  -- Not later than now: the slot may be one of a clock that has been set back since.
-  local start = math.min(slot + excess, g.now)
-  if g.longest > 0 then call('ZADD', base .. 'log', 'XX', start, id .. '@' .. micros(slot)) end
-  delayCost(g, slot, id, start)
+  if g.costReach > 0 then costs().count(g, now, slot, id, cost) end
+  if #g.classic > 0 then classic().count(g, now, slot, isFar, cost) end
 end

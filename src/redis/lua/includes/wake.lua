@@ -9,6 +9,7 @@ local function wakeIdle(g)
   for _ = 1, 8 do
     local popped = call('ZPOPMAX', base .. 'idle')
     if not popped[1] then return nil end
+    local _, bucket = names()
     if call('PUBLISH', popped[1], bucket) > 0 or g.cluster == '1' then return popped[1] end
   end
   return nil
@@ -31,28 +32,8 @@ local function attend(g, now)
     giveTurn(g, worker, now, now + TURN_MICROS)
     return 1
   end
+  local prefix, bucket = names()
   local heard = call('PUBLISH', prefix .. ':wake', bucket)
   if heard > 0 or g.cluster == '1' then return 1 end
   return 0
-end
-
--- A flight has ended: whoever found the bucket full looks again.
-local function vacated(now)
-  if call('LLEN', base .. 'wait') == 0 and call('EXISTS', base .. 'prioritized') == 0 then return end
-  local g = load(now)
-  if not g then return end
-  attend(g, now)
-  save(g)
-end
-
--- The gate was changed: whoever sleeps until the old slot looks again.
-local function announce(g, now)
-  giveTurn(g, '', now, 0)
-  save(g)
-  if waitingCalls(g) == 0 then
-    local changed = load(now)
-    expireWhenIdle(changed, now)
-    save(changed)
-  end
-  call('PUBLISH', prefix .. ':wake', bucket)
 end

@@ -1,0 +1,47 @@
+-- Calls that wait for a second time: their worker closed or died, or they are to be redelivered.
+--- @include "delayed"
+
+-- A call that waits for a second time leaves the queue.
+local function leave(g, job)
+  if job[4] ~= '1' then return false end
+  g.again = g.again - 1
+  g.dirty = true
+  return true
+end
+
+-- Puts a call at the head of the queue, where BullMQ would put it too, but behind those that were admitted earlier and
+-- have come back before it. `o` is the order of admission.
+local function line(id)
+  local wait, mine, older = base .. 'wait', call('HGET', base .. id, 'o') or '', {}
+  while true do
+    local head = call('LINDEX', wait, -1)
+    if not head or (call('HGET', base .. head, 'o') or mine) >= mine then break end
+    older[#older + 1] = call('RPOP', wait)
+  end
+  call('RPUSH', wait, id)
+  for i = #older, 1, -1 do call('RPUSH', wait, older[i]) end
+end
+
+-- A call comes back from its worker to the queue. It had its place and gave it up when it first started; only one whose
+-- slot is still to come has not, and keeps it.
+local function comeBack(g, id, now)
+  call('ZREM', base .. 'inflight', id)
+  local slot = call('ZSCORE', base .. 'slots', id)
+  if slot then call('ZREM', base .. 'slots', id) end
+  if slot and tonumber(slot) > now then return end
+  call('HSET', base .. id, 'r', '1')
+  g.again = g.again + 1
+  g.dirty = true
+end
+
+-- Calls that are to be redelivered by now come to the end of the queue: from here on, that is their place in its order.
+local function bringBack(now)
+  local due = '(' .. micros(delayedScore(now + 1000))
+  for _, id in ipairs(call('ZRANGEBYSCORE', base .. 'delayed', '-inf', due, 'LIMIT', 0, 1000)) do
+    call('ZREM', base .. 'delayed', id)
+    call('HSET', base .. id, 'o', string.format('%015.0f', call('INCR', base .. 'id')))
+    call('LPUSH', base .. 'wait', id)
+  end
+end
+
+return { leave = leave, line = line, comeBack = comeBack, bringBack = bringBack }
