@@ -35,25 +35,22 @@ end
 
 local function read(now)
   local FIRST_NUMBER, LAST_NUMBER = 4, 32
-  local values = call('HMGET', KEYS[1], unpack(FIELDS))
-  -- All fields are named here once, with what they are where the gate has none: to make a large table at once takes less
-  -- time than to let it grow.
+  local v = call('HMGET', KEYS[1], unpack(FIELDS))
+  for i = FIRST_NUMBER, LAST_NUMBER do v[i] = (v[i] or 0) + 0 end
+  -- In the order of FIELDS. To make a large table at once takes less time than to let it grow.
   local g = {
-    newest = false, undo = false, turn = false,
-    tat = 0, part = 0, last = 0, changed = 0, shifted = 0, again = 0, goes = 0, turnUntil = 0, turnSince = 0, second = 0,
-    starts = 0, firsts = 0, mean = 0, costSum = 0, costOut = 0, ruledFrom = 0, ranked = 0,
-    limit = 0, per = 0, burst = 0, late = 0, capacity = 0, concurrency = 0, pausedUntil = 0, blockedUntil = 0,
-    overrideUntil = 0, slow = 0, slowAt = 0, learnedUntil = 0,
-    rules = '', classic = '', learned = '', weighed = false, overflow = false, cluster = false,
-    now = now, was = values, cycle = 0, tau = 0, share = 1, spacing = 0, closedUntil = 0, ruled = '',
+    newest = v[1], undo = v[2], turn = v[3],
+    tat = v[4], part = v[5], last = v[6], changed = v[7], shifted = v[8], again = v[9], goes = v[10],
+    turnUntil = v[11], turnSince = v[12], second = v[13], starts = v[14], firsts = v[15], mean = v[16],
+    costSum = v[17], costOut = v[18], ruledFrom = v[19], ranked = v[20],
+    limit = v[21], per = v[22], burst = v[23], late = v[24], capacity = v[25], concurrency = v[26],
+    pausedUntil = v[27], blockedUntil = v[28], overrideUntil = v[29], slow = v[30], slowAt = v[31],
+    learnedUntil = v[32],
+    rules = v[33] or '', classic = v[34] or '', learned = v[35] or '', weighed = v[36] == '1', overflow = v[37],
+    cluster = v[38],
+    now = now, was = v, cycle = 0, tau = 0, share = 1, spacing = 0, closedUntil = 0, ruled = '',
     windows = {}, longest = 0, reach = 0, costReach = 0,
   }
-  for i = 1, #FIELDS do
-    local name = FIELDS[i]
-    local value = values[i] or g[name]
-    if i >= FIRST_NUMBER and i <= LAST_NUMBER then value = value + 0 end
-    g[name], values[i] = value, value
-  end
   if g.limit == 0 then return nil end
   -- Starts may be `late` late, so slots lie that much further apart: then no window of the period holds more than N.
   g.cycle = g.per + g.late
@@ -69,7 +66,6 @@ local function read(now)
   end
   g.spacing = g.cycle / g.limit
   g.closedUntil = math.max(g.pausedUntil, g.blockedUntil)
-  g.weighed = g.weighed == '1'
   if g.rules ~= '' then readWindows(g, g.rules) end
   -- What the server named last holds beside the rules.
   if g.learnedUntil > now then readWindows(g, g.learned) end

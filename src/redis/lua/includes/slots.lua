@@ -92,7 +92,8 @@ local function reserve(g, now, slot, id, first, cost)
   g.mean = g.mean == 0 and cost or g.mean + (cost - g.mean) / 16
   tally(g, slot, 1)
   g.dirty = true
-  if first then
+  -- One that comes at once has come already, and occupies nothing.
+  if first and slot > now then
     call('ZADD', base .. 'slots', slot, id)
     age(g, 'slots')
   end
