@@ -82,4 +82,4 @@ for n = 1, count do
   end
 end
 save(g)
-return { 'OK', micros(now), slots, g.late, micros(g.shifted) }
+return { 'OK', now, slots, g.late, g.shifted }

@@ -38,7 +38,6 @@ local mode, kind, client, maxWait = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[7])
 local FIRST = 13
 local count = (#ARGV - FIRST + 1) / 3
 local function idOf(i) return ARGV[FIRST + 3 * i] end
-local function dataOf(i) return ARGV[FIRST + 3 * i + 1] end
 local NONE, decoded = {}, {}
 local function optionsOf(i)
   local text = ARGV[FIRST + 3 * i + 2]
@@ -101,7 +100,7 @@ local waiting = inLine + ranked
 
 local function mayFly()
   if g.concurrency == 0 then return true end
-  call('ZREMRANGEBYSCORE', base .. 'inflight', '-inf', micros(now))
+  call('ZREMRANGEBYSCORE', base .. 'inflight', '-inf', now)
   return call('ZCARD', base .. 'inflight') < g.concurrency
 end
 
@@ -159,7 +158,6 @@ end
 --- @bullmq "addStandardJob"
 --- @bullmq "addPrioritizedJob"
 --- @lazy "overflow"
---- @body
 local depth = depthOf(g, now, waiting)
 local room = g.capacity - depth
 -- Those that wait for the second time, at the head of the queue, and have no place: not those to be redelivered later.
@@ -226,6 +224,7 @@ end
 local milliseconds = math.floor(now / 1000)
 -- BullMQ counts what is added. Unlike the time, that goes neither back nor stands still.
 local order = tonumber(call('GET', base .. 'id') or 0)
+local function dataOf(i) return ARGV[FIRST + 3 * i + 1] end
 local function add(i)
   local id, options = idOf(i), optionsOf(i)
   if ARGV[8] == '1' and call('ZREM', base .. 'failed', id) == 1 then call('DEL', base .. id) end
@@ -269,8 +268,8 @@ if kind == 'permit' then call('ZADD', base .. 'leases', now + tonumber(ARGV[11])
 local attended = attend(g, now)
 save(g)
 local places, ids = knownOf(count)
+local firstAt = expectedSlot(g, now, ahead, firstCost)
+local lastAt = fresh == 1 and firstAt or expectedSlot(g, now, ahead + fresh - 1, lastCost)
 return {
-  'ADDED', micros(now), count, micros(expectedSlot(g, now, ahead, firstCost)),
-  micros(expectedSlot(g, now, ahead + fresh - 1, lastCost)),
-  attended, g.capacity - room + fresh, dropped, places, ids,
+  'ADDED', now, count, micros(firstAt), micros(lastAt), attended, g.capacity - room + fresh, dropped, places, ids,
 }

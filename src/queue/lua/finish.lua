@@ -52,7 +52,7 @@ call('HSET', base .. 'result:' .. id, 'm', ARGV[8], 'b', ARGV[9])
 call('PEXPIRE', base .. 'result:' .. id, ARGV[7])
 local flew = call('ZREM', base .. 'inflight', id) > 0
 local told = waiters(id)
-if target ~= 'failed' and not (flew and anyWaits()) then return { 'OK', micros(now), told } end
+if target ~= 'failed' and not (flew and anyWaits()) then return { 'OK', now, told } end
 
 --- @include "vacated"
 if target == 'failed' then
@@ -62,4 +62,4 @@ if target == 'failed' then
   call('ZREM', base .. 'slots', id)
 end
 if flew and anyWaits() then vacated(now) end
-return { 'OK', micros(now), told }
+return { 'OK', now, told }

@@ -10,8 +10,8 @@
 local now = clock(ARGV[1])
 local removed = 0
 for i = 2, #ARGV do removed = removed + call('ZREM', base .. 'inflight', ARGV[i]) end
-if removed == 0 or not anyWaits() then return { 'OK', micros(now) } end
+if removed == 0 or not anyWaits() then return { 'OK', now } end
 
 --- @include "vacated"
 vacated(now)
-return { 'OK', micros(now) }
+return { 'OK', now }

@@ -40,12 +40,15 @@ local SCANS = 200
 
 local free = math.huge
 if g.concurrency > 0 then
-  call('ZREMRANGEBYSCORE', base .. 'inflight', '-inf', micros(now))
+  call('ZREMRANGEBYSCORE', base .. 'inflight', '-inf', now)
   free = g.concurrency - call('ZCARD', base .. 'inflight')
 end
-call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', micros(now))
+call('ZREMRANGEBYSCORE', base .. 'slots', '-inf', now)
 -- BullMQ would do it, but not say so.
 if g.again > 0 then returns().bringBack(now) end
+
+-- For BullMQ, the same for all calls of this run.
+local keys, args
 
 -- nil when BullMQ does not hand out the call: its queue is paused, or full, by hand (a dashboard).
 local function take(id, rank, kind, client, comesBack)
@@ -60,10 +63,12 @@ local function take(id, rank, kind, client, comesBack)
     call('RPUSH', base .. 'wait', id)
     call('HSET', base .. id, 'priority', 0)
   end
-  local job = moveToActive({
+  keys = keys or {
     base .. 'wait', base .. 'active', base .. 'prioritized', base .. 'events', base .. 'stalled', base .. 'limiter',
     base .. 'delayed', base .. 'paused', base .. 'meta', base .. 'pc', base .. 'marker',
-  }, { base, math.floor(now / 1000), cmsgpack.pack({ token = ARGV[5], lockDuration = tonumber(ARGV[6]) }) })
+  }
+  args = args or { base, math.floor(now / 1000), cmsgpack.pack({ token = ARGV[5], lockDuration = tonumber(ARGV[6]) }) }
+  local job = moveToActive(keys, args)
   if job[2] ~= id then return nil end
   if comesBack then call('HDEL', base .. id, 'r') end
   return job[1]

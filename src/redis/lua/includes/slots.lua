@@ -10,13 +10,11 @@ local function advance(g, part, units)
   return units * math.floor(g.cycle / g.limit) + math.floor(rest / g.limit), rest % g.limit
 end
 
--- What one call takes of the rate.
-local function weightOf(g, cost) return g.weighed and cost or 1 end
-
 -- How much later than a call of cost 1 it may start. GCRA with weights: a call waits until its cost fits into what a burst
 -- may hold; one that exceeds all of it, until that is empty.
 local function excessOf(g, cost)
-  return math.ceil((math.min(weightOf(g, cost), g.burst) - 1) * g.cycle / g.limit)
+  if not g.weighed then return 0 end
+  return math.ceil((math.min(cost, g.burst) - 1) * g.cycle / g.limit)
 end
 
 -- The earliest time at which one more call, of that cost, may start; what is the last to allow it becomes `why.name`.
@@ -85,7 +83,7 @@ local function reserve(g, now, slot, id, first, cost)
   if tat > g.tat then part = 0 end
   if slot > tat then tat, part = slot, 0 end
   local step
-  step, g.part = advance(g, part, weightOf(g, cost))
+  step, g.part = advance(g, part, g.weighed and cost or 1)
   g.tat = tat + step
   g.last, g.newest = slot, id
   -- A running average over about 16 calls, for `expectedSlot`.
