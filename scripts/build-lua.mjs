@@ -3,7 +3,7 @@
 // `--- @lazy "name"` does so for a file that ends in `return { … }`, and gives that table as `name()`, like Lua's `require`.
 // Each run of a script makes all its functions anew, so what few runs need is made when one first asks for it.
 // `--- @script "name"` pulls in another script, as a function of its KEYS and ARGV that shares what is included already.
-// `--- @body` and `--- @bullmq "name"` are left to the loader.
+// `--- @bullmq "name"` is left to the loader.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, sep } from "node:path";
 
@@ -36,15 +36,12 @@ function findScript(name, from) {
   return found ?? fail(`${from} runs "${name}", but there is no script ${name}.lua`);
 }
 
-// It is in a function already.
-const withoutBodies = (/** @type {string} */ text) => text.replaceAll(/^--- @body\n/gm, "");
-
 /** @type {(name: string, text: string) => string} */
 const makeLazily = (name, text) =>
   `local function ${name}()
 if not made.${name} then
 made.${name} = (function()
-${withoutBodies(text)}
+${text}
 end)()
 end
 return made.${name}
@@ -58,8 +55,7 @@ function load(file, seen = new Map()) {
     const name = /^ "([^"]+)"[ \t]*$/.exec(rest)?.[1];
     if (name === undefined) return fail(`${file}: expected --- @${what} "name", got ${line.trim()}`);
     if (what === "script") {
-      const body = withoutBodies(load(findScript(name, file), new Map(seen)));
-      return `local function ${name}(KEYS, ARGV)\n${body}\nend`;
+      return `local function ${name}(KEYS, ARGV)\n${load(findScript(name, file), new Map(seen))}\nend`;
     }
     const found = findInclude(name, file);
     const before = seen.get(found);

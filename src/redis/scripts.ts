@@ -8,11 +8,11 @@ export type ScriptName = keyof typeof lua;
 /**
  * Our scripts call BullMQ's own as functions, inside one atomic step: `--- @bullmq "moveToActive"` becomes that
  * script's text, as BullMQ ships it, wrapped in a function of its KEYS and ARGV, with a `redis` that writes no events
- * (see `quiet` in gate.lua). BullMQ stays the owner of its data
- * format; bullmq is pinned exactly, and a script that it no longer ships is an error when this module loads.
+ * (see quiet.lua). BullMQ stays the owner of its data format; bullmq is pinned exactly, and a script that it no longer
+ * ships is an error when this module loads.
  */
 function compose(source: string): string {
-  return enclose(source).replaceAll(/^--- @bullmq "(\w+)"$/gm, (_line, name: string) => {
+  return source.replaceAll(/^--- @bullmq "(\w+)"$/gm, (_line, name: string) => {
     const script = bullmq[name];
     if (script === undefined) {
       throw new Error(
@@ -21,15 +21,6 @@ function compose(source: string): string {
     }
     return `local function ${name}(KEYS, ARGV)\nlocal redis = quiet\n${script.content}\nend`;
   });
-}
-
-/**
- * Everything behind `--- @body` becomes a function of its own. To make a closure, Lua looks for each local that it uses among
- * all that were used so; what belongs to the function around it is found at once. With dozens of functions made in each
- * run of a script that use the same few locals, this halves the time of a short script.
- */
-function enclose(source: string): string {
-  return source.split(/^--- @body$/m).reduceRight((rest, part) => `${part}return (function()${rest}end)()\n`);
 }
 
 class Script {

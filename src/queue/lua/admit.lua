@@ -29,7 +29,6 @@
 --- @include "wake"
 --- @lazy "dedupe"
 --- @lazy "quota"
---- @body
 local now = clock(ARGV[1])
 if ARGV[2] ~= '' and now > tonumber(ARGV[2]) then return { 'LATE', micros(now) } end
 local g = load(now)

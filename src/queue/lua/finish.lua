@@ -19,7 +19,6 @@
 --- @include "waiters"
 --- @include "waiting"
 --- @bullmq "moveToFinished"
---- @body
 local now = clock(ARGV[1])
 local id, target = ARGV[2], ARGV[4]
 

@@ -29,7 +29,6 @@
 --- @include "ranks"
 --- @include "quiet"
 --- @bullmq "moveToActive"
---- @body
 local now = clock(ARGV[1])
 if ARGV[9] and ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { 'LATE', micros(now) } end
 local g = load(now)

@@ -3,10 +3,7 @@
 -- Times are Redis TIME in whole microseconds, which a double holds exactly.
 --- @include "bucket"
 
---- @body
-
--- The fields that scripts read. Up to `ranked`, they change as they go, and are written back; those from `tat` to
--- `learnedUntil` are numbers.
+-- The fields that scripts read. The first 20 change as they go, and are written back; the 4th to the 32nd are numbers.
 local FIELDS = {
   'newest', 'undo', 'turn',
   'tat', 'part', 'last', 'changed', 'shifted', 'again', 'goes', 'turnUntil', 'turnSince', 'second', 'starts', 'firsts',
@@ -22,7 +19,9 @@ local FIELDS = {
 
 local function readWindows(g, texts)
   for n, per, cost in string.gmatch(texts, '(%d+)/(%d+)(c?)') do
-    local window = { limit = tonumber(n), cycle = tonumber(per) + g.late, weighed = cost == 'c', text = n .. '/' .. per .. cost }
+    local window = {
+      limit = tonumber(n), cycle = tonumber(per) + g.late, weighed = cost == 'c', text = n .. '/' .. per .. cost,
+    }
     g.windows[#g.windows + 1] = window
     if window.weighed then
       g.costReach = math.max(g.costReach, window.cycle)
@@ -114,5 +113,4 @@ local function load(now)
   return g
 end
 
---- @body
 --- @include "slots"

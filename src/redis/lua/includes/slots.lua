@@ -67,9 +67,7 @@ end
 local function tally(g, slot, starts)
   local second = math.floor(slot / 1000000)
   if second > g.second then
-    if g.starts > 0 then
-      usage().add(g, g.second, g.starts, usage().STARTED)
-    end
+    if g.starts > 0 then usage().add(g, g.second, g.starts, usage().STARTED) end
     g.second, g.starts = second, 0
   end
   if second == g.second then g.starts = math.max(0, g.starts + starts) end
