@@ -1,7 +1,8 @@
 // Turns src/**/*.lua into one TypeScript module: tsc copies no .lua files, and bundlers cannot follow readFile.
-// `--- @include "name"` pulls in name.lua from an `includes` folder.
-// `--- @lazy "name"` does so for a file that ends in `return { … }`, and gives that table as `name()`, like Lua's `require`.
-// Each run of a script makes all its functions anew, so what few runs need is made when one first asks for it.
+// Each run of a script makes its functions anew, which takes a good part of its time: so none is made before it is needed.
+// `--- @include "name"` pulls in name.lua from an `includes` folder, there: runs that end before make none of it.
+// `--- @lazy "name"` pulls in a file that ends in `return { … }`. It runs when `name()` is first called, and `name()` gives
+// that table, like Lua's `require`: for what few runs need.
 // `--- @script "name"` pulls in another script, as a function of its KEYS and ARGV that shares what is included already.
 // `--- @bullmq "name"` is left to the loader.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";

@@ -150,7 +150,7 @@ if kind == 'permit' and waiting == 0 and mayFly() then
   end
 end
 
--- From here on, calls wait.
+-- From here on, calls wait. What only that needs comes here, so that a grant need not make it.
 --- @include "expected"
 --- @include "ranks"
 --- @include "quiet"

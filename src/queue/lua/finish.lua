@@ -53,6 +53,7 @@ local flew = call('ZREM', base .. 'inflight', id) > 0
 local told = waiters(id)
 if target ~= 'failed' and not (flew and anyWaits()) then return { 'OK', now, told } end
 
+-- Most runs have ended by now, without a look at the gate.
 --- @include "vacated"
 if target == 'failed' then
   local g = load(now)

@@ -12,6 +12,7 @@ local removed = 0
 for i = 2, #ARGV do removed = removed + call('ZREM', base .. 'inflight', ARGV[i]) end
 if removed == 0 or not anyWaits() then return { 'OK', now } end
 
+-- Most runs have ended by now, without a look at the gate.
 --- @include "vacated"
 vacated(now)
 return { 'OK', now }
