@@ -1,6 +1,7 @@
 import { Readable } from "node:stream";
 import type { Dispatcher } from "undici";
 import { InvalidCallError } from "../errors.js";
+import type { Limit } from "../limits/options.js";
 import type { Wished } from "../queue/terms.js";
 import type { Context } from "../redis/context.js";
 import { type ExchangeEvents, watching } from "../send/exchange.js";
@@ -23,11 +24,20 @@ export interface Door {
   readonly closing: AbortSignal;
 }
 
-/** Good for one request: the dispatcher below may be throttled by the same client, and one slot is enough. */
+/**
+ * Good for one request: the dispatcher below may be throttled by the same client, and one slot is enough. What lies between
+ * the two may try again by itself, so it is the lower one that sees how far that request has come.
+ */
 const PASS: unique symbol = Symbol("spillway");
 
+interface Pass {
+  readonly context: Context;
+  readonly permit: Permit;
+  used: boolean;
+}
+
 interface Passing extends Options {
-  readonly [PASS]?: { readonly context: Context; used: boolean };
+  readonly [PASS]?: Pass;
 }
 
 /** Dispatches a request whose slot has come. The permit is in flight until the response has ended. */
@@ -38,11 +48,21 @@ export function dispatchNow(
   options: Options,
   handler: Handler,
 ): boolean {
-  const passing: Passing = { ...withOneLength(options), [PASS]: { context, used: false } };
-  const started = (): void => permit.started();
-  const ended = (): void => permit.release();
+  const pass: Pass = { context, permit, used: false };
+  const passing: Passing = { ...withOneLength(options), [PASS]: pass };
+  return watched(permit, () => !pass.used, dispatch, passing, handler);
+}
+
+/** @param isNearest whether no dispatcher below, throttled by the same client, watches the request in place of this one. */
+function watched(
+  permit: Permit,
+  isNearest: () => boolean,
+  dispatch: Dispatch,
+  options: Options,
+  handler: Handler,
+): boolean {
   try {
-    return watching({ started, ...ears(permit), ended })(dispatch)(passing, handler);
+    return watching(ears(permit, isNearest))(dispatch)(options, handler);
   } catch (error) {
     permit.release();
     throw error;
@@ -50,19 +70,22 @@ export function dispatchNow(
 }
 
 /** Hears the response as it goes to its caller, whose the body is. */
-function ears(permit: Permit): Pick<ExchangeEvents, "answered" | "received" | "completed"> {
+function ears(permit: Permit, isNearest: () => boolean): ExchangeEvents {
   let heard: { readonly head: FeedbackResponse; readonly tap: Tap } | undefined;
   const tell = async ({ head, tap }: NonNullable<typeof heard>): Promise<void> => {
     const body = await tap.text(head);
     if (body !== undefined) permit.ended({ ...head, body });
   };
   return {
+    started: () => isNearest() && permit.started(),
     answered: (response) => {
+      if (!isNearest()) return;
       permit.answered(response);
       if (permit.listens(response.status)) heard = { head: response, tap: new Tap() };
     },
     received: (chunk) => heard?.tap.hear(chunk),
     completed: () => heard && void tell(heard),
+    ended: () => permit.release(),
   };
 }
 
@@ -70,11 +93,11 @@ function ears(permit: Permit): Pick<ExchangeEvents, "answered" | "received" | "c
  * Dispatches a request when the slot of its URL's bucket has come. Whatever speaks against it goes to the handler, which
  * can abort the request while it waits, too.
  *
- * @param wished how its caller wants it to wait.
+ * @param wishedIn how its caller wants it to wait under a limit.
  */
 export function dispatchInTurn(
   door: Door,
-  wished: Wished,
+  wishedIn: (limit: Limit) => Wished,
   dispatch: Dispatch,
   options: Passing,
   handler: Handler,
@@ -82,7 +105,7 @@ export function dispatchInTurn(
   const { [PASS]: pass } = options;
   if (pass?.context === door.context && !pass.used) {
     pass.used = true;
-    return dispatch(options, handler);
+    return watched(pass.permit, () => true, dispatch, options, handler);
   }
   const pending = new Pending();
   const send = async (): Promise<void> => {
@@ -92,7 +115,7 @@ export function dispatchInTurn(
     const headers = headersOf(options.headers);
     const ref = door.context.session.limits.match(url, { method, headers });
     const body = typeof options.body === "string" ? options.body : undefined;
-    const terms = termsOf(ref.limit, { url, method, headers, body }, wished);
+    const terms = termsOf(ref.limit, { url, method, headers, body }, wishedIn(ref.limit));
     const { signal } = pending;
     const unguard = guard(options.body, pending);
     const permit = await acquire(door.context, ref, { terms, signal, closing: door.closing }).finally(unguard);

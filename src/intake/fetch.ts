@@ -1,4 +1,5 @@
 import { SpillwayError } from "../errors.js";
+import type { Limit } from "../limits/options.js";
 import type { CallTerms, Wished } from "../queue/terms.js";
 import { getGlobalDispatcher } from "../send/undici.js";
 import { type Dispatch, dispatchInTurn, dispatchNow, type Door } from "./dispatch.js";
@@ -47,7 +48,9 @@ export function throttledFetch(door: Door): ThrottledFetch {
     const terms = termsOf(ref.limit, { url: new URL(url), method: method ?? "GET", headers, body }, wished);
     const permit = await acquire(context, ref, { terms, signal, closing });
     const given: RequestInit & { readonly dispatcher?: Dispatches } = init ?? {};
-    const dispatcher = throttling(door, wished, given.dispatcher ?? getGlobalDispatcher(), permit);
+    // A redirect may lead to a host that counts something else.
+    const wishedIn = (limit: Limit): Wished => (limit === ref.limit ? wished : { ...wished, cost: undefined });
+    const dispatcher = throttling(door, wishedIn, given.dispatcher ?? getGlobalDispatcher(), permit);
     try {
       return await fetch(input, withDispatcher(given, dispatcher));
     } catch (error) {
@@ -76,11 +79,11 @@ interface Throttled {
  * The promise of fetch settles with the headers, but the request is in flight for as long as its body streams. Only the
  * dispatcher knows when that ends, when the request went out, and where a redirect leads: it is asked once for each hop.
  */
-function throttling(door: Door, wished: Wished, target: Dispatches, permit: Permit): Throttled {
+function throttling(door: Door, wishedIn: (limit: Limit) => Wished, target: Dispatches, permit: Permit): Throttled {
   let first: Permit | undefined = permit;
   const dispatch: Dispatch = (options, handler) => {
     const onward: Dispatch = (o, h) => target.dispatch(o, h);
-    if (first === undefined) return dispatchInTurn(door, wished, onward, options, handler);
+    if (first === undefined) return dispatchInTurn(door, wishedIn, onward, options, handler);
     const given = first;
     first = undefined;
     return dispatchNow(door, given, onward, options, handler);

@@ -12,5 +12,5 @@ import { dispatchInTurn } from "./dispatch.js";
  */
 export function throttle(client: Client): Dispatcher.DispatcherComposeInterceptor {
   if (!(client instanceof OpenClient)) throw new TypeError("Expected a client that createClient() has returned");
-  return (dispatch) => (options, handler) => dispatchInTurn(client, {}, dispatch, options, handler);
+  return (dispatch) => (options, handler) => dispatchInTurn(client, () => ({}), dispatch, options, handler);
 }

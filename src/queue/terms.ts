@@ -14,7 +14,8 @@ export interface CallTerms {
    */
   readonly priority?: "high" | "normal" | "low";
   /**
-   * What it weighs, where `rate` or `rules` of its limit count cost: an integer from 1 to 1,000,000.
+   * What it weighs, where `rate` or `rules` of its limit count cost: an integer from 1 to 1,000,000. A redirect to a host
+   * of another limit weighs what that one says.
    *
    * @default the `cost` of the limit, else 1
    */

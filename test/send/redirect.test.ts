@@ -74,7 +74,14 @@ test("a request weighs at each host what its limit says, of a durable call as of
   });
   const { client } = p.desk;
   const url = `${p.from.url}/302/x`;
-  for (const send of [async () => (await client.fetch(url)).text(), async () => (await client.enqueue(url)).result()]) {
+  // What a call weighs by its own word, it weighs where it was meant.
+  const terms = { cost: 1000, maxWait: "3s" } as const;
+  for (const send of [
+    async () => (await client.fetch(url)).text(),
+    async () => (await client.fetch(url, terms)).text(),
+    async () => (await client.enqueue(url)).result(),
+    async () => (await client.enqueue(url, terms)).result(),
+  ]) {
     const before = p.to.arrivals.length;
     await Promise.all([send(), send(), send()]);
     const ats = p.to.arrivals.slice(before).map(({ at }) => at);
