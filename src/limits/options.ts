@@ -183,7 +183,8 @@ export interface LimitOptions extends PolicyOptions {
    */
   readonly maxRequestBytes?: number;
   /**
-   * The largest response body that is kept of a durable call, in bytes; a larger one is dropped and marked as such.
+   * The largest response body that is kept of a durable call, in bytes, as it came and decoded; a larger one is dropped and
+   * marked as such.
    * An integer from 1 to 268,435,456 (256 MiB).
    *
    * @default 10_485_760 (10 MiB)

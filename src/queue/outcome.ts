@@ -46,7 +46,10 @@ export class CallResult {
   readonly id: string;
   readonly status: number;
   readonly headers: Headers;
-  /** Empty when it was larger than `maxResponseBytes`; then `bodyDropped` is true. */
+  /**
+   * Empty when it was larger than `maxResponseBytes`; then `bodyDropped` is true. What the server has compressed (gzip,
+   * deflate, br) is decoded, and has neither `Content-Encoding` nor `Content-Length` any more.
+   */
   readonly body: Buffer;
   readonly bodyDropped: boolean;
   /** Attempts that were made, the answered one included. */

@@ -4,11 +4,14 @@ import type { Limit } from "../limits/options.js";
 import { decodeBody, type StoredRequest } from "../queue/call.js";
 import { plainId } from "../queue/ids.js";
 import { onAbort } from "../redis/abort.js";
+import { decoded } from "./decode.js";
+import { headersOf } from "./feedback/headers.js";
 import { request } from "./undici.js";
 
 export interface AttemptResponse {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
+  /** Decoded, where the server has compressed it. */
   readonly body: Buffer;
   /** The body was larger than `maxResponseBytes` and was not kept. */
   readonly bodyDropped: boolean;
@@ -61,6 +64,18 @@ async function within<T>(milliseconds: number, signal: AbortSignal, result: Prom
 }
 
 /**
+ * The response with its body decoded, as fetch would give it; unlike there, its headers then no longer say that it is
+ * encoded. What cannot be decoded stays as it came.
+ */
+async function unpacked(response: AttemptResponse, maxBytes: number): Promise<AttemptResponse> {
+  const body = await decoded(response.body, headersOf(response.headers).get("content-encoding"), maxBytes);
+  if (body === "too large") return { ...response, body: Buffer.alloc(0), bodyDropped: true };
+  if (body === undefined || body === response.body) return response;
+  const { "content-encoding": _encoding, "content-length": _length, ...headers } = response.headers;
+  return { ...response, headers, body };
+}
+
+/**
  * Sends a durable request once, and reads its response to the end, within the limit's `timeout`.
  *
  * @param signal aborts the attempt, when a worker is closed and will not wait any longer.
@@ -88,7 +103,7 @@ export async function attempt(
       bodyTimeout: 0,
     });
     const body = await readBody(response.body, limit.maxResponseBytes);
-    return { status: response.statusCode, headers: response.headers, ...body };
+    return await unpacked({ status: response.statusCode, headers: response.headers, ...body }, limit.maxResponseBytes);
   } finally {
     clearTimeout(timer);
     stopListening();

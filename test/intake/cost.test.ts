@@ -29,7 +29,7 @@ async function setUp(encoding: keyof typeof ENCODINGS, feedback: FeedbackReader,
   });
   const rules = [{ limit: 100, per: "1h", counts: "cost" }] as const;
   const limits = defineLimits({ [upstream.host]: { rate: "1000/s", rules, cost: 50, feedback } });
-  const client = createClient({ redis: redisUrl(), prefix: uniquePrefix(), limits });
+  const client = createClient({ redis: redisUrl(), prefix: uniquePrefix(), limits, worker: true });
   const end = async () => {
     await client.close();
     await upstream.close();

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { ServerResponse } from "node:http";
+import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from "node:zlib";
 import {
   type Client,
   createClient,
@@ -23,6 +24,10 @@ const answer =
   (status: number, headers = {}): Step =>
   (response) =>
     response.writeHead(status, headers).end(`status ${status}`);
+const answerWith =
+  (headers: Record<string, string>, body: Buffer): Step =>
+  (response) =>
+    response.writeHead(200, { ...headers, "content-length": body.byteLength }).end(body);
 const reset: Step = (response) => response.destroy();
 const hang: Step = () => {};
 
@@ -146,6 +151,53 @@ test("a response larger than maxResponseBytes is dropped with a mark", async () 
   expect(result).toMatchObject({ status: 200, bodyDropped: true });
   expect(result.body.byteLength).toBe(0);
   expect(result.headers.get("x-kept")).toBe("yes");
+});
+
+test("a body that the server has compressed is kept decoded, also for feedback", async () => {
+  const json = JSON.stringify({ used: 7 });
+  const heard: unknown[] = [];
+  const steps: [string, Buffer][] = [
+    ["gzip", gzipSync(json)],
+    ["X-GZIP", gzipSync(json)],
+    ["deflate", deflateSync(json)],
+    ["deflate", deflateRawSync(json)],
+    ["br", brotliCompressSync(json)],
+  ];
+  const feedback: LimitOptions["feedback"] = ({ body }) => void heard.push(body);
+  const encoded = ([encoding, body]: [string, Buffer]): Step => answerWith({ "content-encoding": encoding }, body);
+  await using here = await setUp(steps.map(encoded), { feedback });
+  for (const [encoding] of steps) {
+    const result = await (await here.client.enqueue(here.upstream.url)).result();
+    expect([encoding, result.text()]).toEqual([encoding, json]);
+    // Whoever goes by the headers does not decode it again.
+    expect(result.headers.has("content-encoding") || result.headers.has("content-length")).toBe(false);
+  }
+  expect(heard).toEqual(steps.map(() => json));
+});
+
+test("what cannot be decoded stays as it came, and what would be too large is dropped", async () => {
+  const steps: [string, Buffer][] = [
+    ["gzip", Buffer.from("no gzip")],
+    ["zstd", Buffer.from("unknown")],
+    ["constructor", Buffer.from("no encoding")],
+    ["gzip", Buffer.alloc(0)],
+    ["gzip", gzipSync(Buffer.alloc(1_000, "x"))],
+    ["gzip", gzipSync(Buffer.alloc(1_001, "x"))],
+  ];
+  const encoded = ([encoding, body]: [string, Buffer]): Step => answerWith({ "content-encoding": encoding }, body);
+  await using here = await setUp(steps.map(encoded), { maxResponseBytes: 1_000 });
+  const results = [];
+  for (const _ of steps) results.push(await (await here.client.enqueue(here.upstream.url)).result());
+  expect(results.map((result) => result.text())).toEqual([
+    "no gzip",
+    "unknown",
+    "no encoding",
+    "",
+    "x".repeat(1_000),
+    "",
+  ]);
+  expect(results.map(({ bodyDropped }) => bodyDropped)).toEqual([false, false, false, false, false, true]);
+  expect(results[1]?.headers.get("content-encoding")).toBe("zstd");
 });
 
 test("headers are made before each attempt and never enter Redis", async () => {

@@ -1,5 +1,5 @@
 /** The body of somebody else's response, as it passes: what servers send must harm nobody. */
-import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
+import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { Tap } from "../../dist/send/tap.js";
 
@@ -16,6 +16,7 @@ test.each([
   [undefined, Buffer.from(TEXT)],
   ["GZIP", gzipSync(TEXT)],
   ["deflate", deflateSync(TEXT)],
+  ["deflate", deflateRawSync(TEXT)],
   ["br", brotliCompressSync(TEXT)],
 ])("reads a body with content-encoding %s", async (encoding, body) => {
   expect(await hear(body, encoding)).toBe(TEXT);
