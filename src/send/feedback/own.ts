@@ -1,4 +1,4 @@
-import { isRecord } from "../../limits/check.js";
+import { checkKeys, isRecord } from "../../limits/check.js";
 import type { FeedbackReader, FeedbackResponse, OwnFeedback, Reading } from "./types.js";
 import { bounded, MAX_PAUSE_MS, MAX_WINDOW_MS } from "./values.js";
 
@@ -20,6 +20,11 @@ export function hearOwn(own: FeedbackReader, response: FeedbackResponse, reading
   if (!isRecord(said) || "then" in said) {
     reading.warn("feedback: expected an object such as { pauseFor: 1000 }, or undefined");
     return undefined;
+  }
+  try {
+    checkKeys(said, "feedback", [...Object.keys(TIMES), ...COUNTS]);
+  } catch (error) {
+    reading.warn(error instanceof Error ? error.message : String(error));
   }
   const fields = [
     ...Object.entries(TIMES).map(([name, max]) => [name, readField(reading, name, said[name], max)]),

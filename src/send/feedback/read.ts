@@ -2,7 +2,7 @@ import { ietf } from "./ietf.js";
 import { hearOwn } from "./own.js";
 import { readRetryAfter, readShouldRetry } from "./retry-after.js";
 import type { Feedback, FeedbackReader, FeedbackResponse, Heard, OwnFeedback, Reading } from "./types.js";
-import { WORDED_DATE } from "./values.js";
+import { readDate } from "./values.js";
 import { vendors } from "./vendors.js";
 
 export type { Feedback, FeedbackReader, FeedbackResponse, QuotaPolicy } from "./types.js";
@@ -45,7 +45,7 @@ function normalize({ status, headers, body = "", now }: FeedbackResponse, warn: 
  * made; a cache adds its Age). Within that second, ours is believed.
  */
 function serverTime(date: string, age: number, local: number): number {
-  const made = WORDED_DATE.test(date) ? Date.parse(date) + age * 1000 : Number.NaN;
+  const made = readDate(date) + age * 1000;
   return Number.isNaN(made) ? local : Math.min(Math.max(local, made), made + 1000);
 }
 

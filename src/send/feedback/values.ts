@@ -9,7 +9,7 @@ export const MAX_WINDOW_MS: number = MAX_DURATION_MS;
 
 const NUMBER = /^-?\d+(?:\.\d+)?$/;
 /** As RFC 9110 (5.6.7) and `Date.toString()` write it. `Date.parse` alone would take "Mon 5" for a date. */
-export const WORDED_DATE: RegExp = /^(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,? .*\d\d:\d\d:\d\d/i;
+const WORDED_DATE = /^(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,? .*\d\d:\d\d:\d\d/i;
 const RFC_3339 = /^\d{4}-\d\d-\d\d[t ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:z|[+-]\d\d:?\d\d)$/i;
 
 /** A decimal number, or undefined. */
@@ -27,7 +27,7 @@ export function readCount(text: string | undefined): number | undefined {
 function readUntil(text: string, time: number): number | undefined {
   const value = readNumber(text);
   if (value !== undefined) return untilNumber(value, time);
-  if (WORDED_DATE.test(text)) return until(Date.parse(hasZone(text) ? text : `${text} GMT`), time);
+  if (WORDED_DATE.test(text)) return until(readDate(text), time);
   if (RFC_3339.test(text)) return until(Date.parse(text), time);
   return readDuration(text);
 }
@@ -40,8 +40,17 @@ function untilNumber(value: number, time: number): number {
 
 const until = (moment: number, time: number): number | undefined => (Number.isNaN(moment) ? undefined : moment - time);
 
-/** The oldest of the three forms of HTTP dates has no zone, and means GMT as the others do. */
-const hasZone = (text: string): boolean => /gmt|utc|[+-]\d{4}/i.test(text);
+/** What ends with its time, or with the year behind that. */
+const WITHOUT_ZONE = /\d\d:\d\d:\d\d(?:\.\d+)?(?: [ap]m)?(?: \d{4})?$/i;
+
+/**
+ * The moment of an HTTP date, NaN for what is none. The oldest of its three forms has no zone, and means GMT as the others
+ * do; some servers name another zone.
+ */
+export function readDate(text: string): number {
+  if (!WORDED_DATE.test(text)) return Number.NaN;
+  return Date.parse(WITHOUT_ZONE.test(text) ? `${text} GMT` : text);
+}
 
 const isDuration = (text: string): text is Extract<Duration, string> => /^(?:\d+(?:\.\d+)?(?:d|h|m|s|ms))+$/.test(text);
 

@@ -80,6 +80,15 @@ describe("a reader of one's own", () => {
     expect(warnings).toEqual([`feedback: expected \`${name}\` to be a number from 0, in ms where it is a time`]);
   });
 
+  it("warns of what it does not know, and hears the rest", () => {
+    // @ts-expect-error what TypeScript refuses, JavaScript does
+    const { feedback, warnings } = hearAll(200, {}, { own: () => ({ pausefor: 5, cost: 2 }) });
+    expect(feedback).toEqual({ cost: 2, source: "feedback" });
+    expect(warnings).toEqual([
+      "Expected `feedback.pausefor` to be left out, as there is no such option (did you mean `pauseFor`?), got 5",
+    ]);
+  });
+
   it.each([[5], ["1m"], [[]], [Promise.resolve({})], [() => 5]])("warns of %o, which is no answer", (said) => {
     // @ts-expect-error what TypeScript refuses, JavaScript does
     const { feedback, warnings } = hearAll(200, window, { own: () => said });

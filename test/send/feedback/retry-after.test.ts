@@ -19,6 +19,11 @@ describe("Retry-After", () => {
     ["Monday, 04-May-26 12:00:30 GMT", 30_000],
     ["Mon May  4 12:00:30 2026", 30_000],
     ["Mon May 04 2026 14:00:30 GMT+0200 (Central European Summer Time)", 30_000],
+    // Not GMT, as it should be, but no other moment for that.
+    ["Mon, 04 May 2026 14:00:30 +02:00", 30_000],
+    ["Mon, 04 May 2026 07:00:30 EST", 30_000],
+    ["Mon, 04 May 2026 12:00:30", 30_000],
+    ["Mon, 04-May-2026 12:00:30", 30_000],
     [String(NOW / 1000 + 30), 30_000],
   ])("reads %j as %d ms", (value, pauseFor) => {
     expect(hear(429, { "Retry-After": value })).toEqual({
@@ -27,6 +32,11 @@ describe("Retry-After", () => {
       refused: true,
       source: "Retry-After",
     });
+  });
+
+  it("counts from a Date without a zone in the same way", () => {
+    const headers = { Date: "Mon, 04 May 2026 13:00:00", "Retry-After": "Mon, 04 May 2026 13:00:10 GMT" };
+    expect(hear(429, headers)).toMatchObject({ pauseFor: 10_000 });
   });
 
   it.each([
@@ -43,6 +53,7 @@ describe("Retry-After", () => {
     ["Mon 5"],
     ["12:00:00"],
     ["Mon, 99 Foo 2026 12:00:00 GMT"],
+    ["Mon, 04 May 2026 14:00:30 CEST"],
     ["2026-05-04"],
   ])("ignores %j", (value) => {
     expect(hear(429, { "Retry-After": value })).toEqual({ refused: true, source: "status 429" });
