@@ -52,7 +52,10 @@ export interface LimitHandle {
   clear(): Promise<number>;
   /** Durable calls that failed, the latest first. At most 1000 are kept per bucket. */
   failed(options?: { readonly limit?: number }): Promise<FailedCall[]>;
-  /** Puts failed calls back into the queue, the oldest first, as far as there is room; returns how many. */
+  /**
+   * Puts failed calls back into the queue, the oldest first, as far as there is room; returns how many. Each begins anew, as
+   * if it had come now: with all its attempts and redeliveries, normal priority, and no `maxWait`.
+   */
   retryFailed(options?: { readonly limit?: number }): Promise<number>;
 }
 

@@ -67,7 +67,7 @@ export interface RedeliverOptions {
    */
   readonly backoff?: Duration;
   /**
-   * The age, counted from when it was accepted, from which on it does not come back.
+   * The age, counted from when it was accepted (or put back by `retryFailed()`), from which on it does not come back.
    *
    * @default "3d"
    */

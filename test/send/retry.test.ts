@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { ServerResponse } from "node:http";
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync } from "node:zlib";
@@ -78,6 +79,25 @@ test("when all attempts fail, the error tells the last status, and the call can 
   expect(await ticket.result()).toMatchObject({ status: 200, attempts: 1 });
   expect(await bucket.failed()).toEqual([]);
   expect(upstream.arrivals.length).toBe(4);
+});
+
+test("a call that is retried by hand begins anew, however old it is", async () => {
+  const steps = [answer(500), answer(429), answer(503)];
+  await using here = await setUp(steps, { retry: { attempts: 1 }, redeliver: { attempts: 1, maxAge: "2d" } });
+  const { client, upstream, prefix } = here;
+  const bucket = client.limit(upstream.host);
+  await bucket.pause("1h");
+  const ticket = await client.enqueue(upstream.url, { method: "POST" });
+  await using redis = look();
+  const [key = "", id = ""] = ticket.id.split("~");
+  await redis.hset(`${prefix}:{${key}}:${id}`, "timestamp", Date.now() - 3 * 86_400_000);
+  await bucket.resume();
+  // Too old to come back by itself.
+  await expect(ticket.result()).rejects.toMatchObject({ code: "ERR_UPSTREAM", attempts: 1 });
+  const comesBack = once(client.events, "redeliver");
+  expect(await bucket.retryFailed()).toBe(1);
+  // The refusal was none of its attempts, and the failure behind it not its end.
+  expect(await bounded(comesBack, 20_000, "a redelivery")).toMatchObject([{ cause: expect.stringContaining("503") }]);
 });
 
 test("a POST is tried again only with an idempotency key", async () => {

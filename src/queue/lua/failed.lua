@@ -28,11 +28,13 @@ if room <= 0 then return { 'OK', micros(now), 0 } end
 local retried = call('ZRANGE', base .. 'failed', 0, room - 1)
 for _, id in ipairs(retried) do
   call('ZREM', base .. 'failed', id)
+  -- It begins anew: neither its attempts nor its age speak against it.
   call('HDEL', base .. id, 'failedReason', 'finishedOn', 'processedOn', 'stc', 'am', 'ac', 'rd', 'x', 'm', 'r')
   -- It waits again, so others may join it; unless another call waits under that key by now.
   local key = call('HGET', base .. id, 'd')
   if key then dedupe().hold(id, key) end
-  call('HSET', base .. id, 'o', string.format('%015.0f', call('INCR', base .. 'id')))
+  local order = string.format('%015.0f', call('INCR', base .. 'id'))
+  call('HSET', base .. id, 'o', order, 'timestamp', string.format('%.0f', math.floor(now / 1000)))
   call('DEL', base .. 'result:' .. id)
   call('LPUSH', base .. 'wait', id)
 end
