@@ -1,4 +1,4 @@
-import { RedisUnavailableError, UnknownCallError } from "../errors.js";
+import { InvalidCallError, RedisUnavailableError, UnknownCallError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { notifyDropped } from "../queue/dropped.js";
 import { toWaiter } from "../queue/waiters.js";
@@ -8,7 +8,7 @@ import type { Context } from "../redis/context.js";
 import { onAbort } from "../redis/abort.js";
 import type { Message } from "../redis/mailbox.js";
 import { bytes, list, text, texts } from "../redis/reply.js";
-import { either } from "./wait.js";
+import { either, isSignal } from "./wait.js";
 
 /** A durable call that was accepted. */
 export interface Ticket {
@@ -53,6 +53,9 @@ export class PendingTicket implements Ticket {
   }
 
   async result(options: { readonly signal?: AbortSignal } = {}): Promise<CallResult> {
+    // It would never be heard.
+    if (isSignal(options))
+      throw new InvalidCallError("Expected the options of `result` to be { signal }, got a signal");
     const { signal, release } = either(options.signal, this.#closing);
     try {
       return await this.#await(signal);

@@ -1,4 +1,4 @@
-import { CancelledError, QueueFullError, WaitExceededError } from "../errors.js";
+import { CancelledError, InvalidCallError, QueueFullError, WaitExceededError } from "../errors.js";
 import type { BucketRef } from "../limits/define.js";
 import { outcomes } from "../queue/outcome.js";
 import type { Context } from "../redis/context.js";
@@ -18,9 +18,12 @@ export interface Wait {
 /**
  * Aborts with either of them. Never listens to the caller's own signal itself: many calls may share that one, and Node
  * warns of more than ten listeners.
+ *
+ * @throws {InvalidCallError} for what is no signal.
  */
 export function either(signal: AbortSignal | undefined, closing: AbortSignal): Either {
   if (signal === undefined) return { signal: closing, release: () => {} };
+  if (!isSignal(signal)) throw new InvalidCallError("Expected `signal` to be an AbortSignal, not its controller");
   const both = new AbortController();
   const sources = [signal, closing];
   const aborted = sources.find((one) => one.aborted);
@@ -28,6 +31,10 @@ export function either(signal: AbortSignal | undefined, closing: AbortSignal): E
   const stops = sources.map((one) => onAbort(one, () => both.abort(one.reason)));
   return { signal: both.signal, release: () => stops.forEach((stop) => stop()) };
 }
+
+/** By its shape: it may be of another realm, or of a library. */
+export const isSignal = (value: unknown): value is AbortSignal =>
+  typeof value === "object" && value !== null && "aborted" in value && "addEventListener" in value;
 
 export interface Either {
   readonly signal: AbortSignal;

@@ -31,7 +31,8 @@ export const plainId = (id: string): string => (id.startsWith("=") ? id.slice(1)
 export const ticketId = (bucket: string, id: string): string => `${bucket}~${id}`;
 
 /** @throws {UnknownCallError} when this is no ticket's id, or of a limit that is not declared here. */
-export function parseTicketId(limits: Limits, ticket: string): { readonly ref: BucketRef; readonly id: string } {
+export function parseTicketId(limits: Limits, given: unknown): { readonly ref: BucketRef; readonly id: string } {
+  const ticket = typeof given === "string" ? given : typeof given;
   const at = ticket.lastIndexOf("~");
   const ref = at < 1 ? undefined : limits.ofBucket(ticket.slice(0, at));
   if (ref === undefined) throw new UnknownCallError(ticket);

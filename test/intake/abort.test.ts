@@ -18,6 +18,22 @@ test("a signal that has aborted never reaches Redis", async () => {
   await expect(ticket.result({ signal })).rejects.toBe(reason);
 });
 
+test("what is no signal is refused by name", async () => {
+  await using desk = openDesk({ "api.example": { rate: "1/s" } });
+  const { client } = desk;
+  const refused = expect.objectContaining({ code: "ERR_INVALID_CALL", message: expect.stringContaining("`signal`") });
+  for (const signal of [new AbortController(), {}, "5s"] as never[]) {
+    await expect(client.fetch("http://api.example/", { signal })).rejects.toEqual(refused);
+    await expect(client.run("api.example", () => 1, { signal })).rejects.toEqual(refused);
+    await expect(client.ticket("api.example~1").result({ signal })).rejects.toEqual(refused);
+  }
+  const { signal } = new AbortController();
+  await expect(client.ticket("api.example~1").result(signal as never)).rejects.toMatchObject({
+    code: "ERR_INVALID_CALL",
+  });
+  expect((await client.limit("api.example").usage(60)).sent).toBe(0);
+});
+
 test("an init may take the signal of its Request away", async () => {
   await using upstream = await startUpstream();
   await using desk = openDesk({ [upstream.host]: { rate: "1000/s" } });

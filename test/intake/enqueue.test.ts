@@ -216,7 +216,8 @@ test("an id that is none, or of a call that is no longer kept, is unknown", asyn
   await using desk = openDesk({ [limit]: { rate: "1000/s", keepResults: "300ms", retry: false } });
   const { client } = desk;
   const unknown = expect.objectContaining({ code: "ERR_UNKNOWN_CALL" });
-  for (const id of ["", "x", "no-such-limit~1", "~", limit]) expect(() => client.ticket(id)).toThrow(unknown);
+  const none = ["", "x", "no-such-limit~1", "~", limit, undefined, { id: `${limit}~1` }] as string[];
+  for (const id of none) expect(() => client.ticket(id)).toThrow(unknown);
 
   const good = await client.enqueue(upstream.url);
   const never = `${good.id.slice(0, -3)}zzz`;

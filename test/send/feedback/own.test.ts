@@ -81,7 +81,6 @@ describe("a reader of one's own", () => {
   });
 
   it("warns of what it does not know, and hears the rest", () => {
-    // @ts-expect-error what TypeScript refuses, JavaScript does
     const { feedback, warnings } = hearAll(200, {}, { own: () => ({ pausefor: 5, cost: 2 }) });
     expect(feedback).toEqual({ cost: 2, source: "feedback" });
     expect(warnings).toEqual([
