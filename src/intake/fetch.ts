@@ -46,7 +46,10 @@ export function throttledFetch(door: Door): ThrottledFetch {
     const wished = { priority: priority === "auto" ? "normal" : priority, cost, maxWait };
     const body = typeof init?.body === "string" ? init.body : undefined;
     const terms = termsOf(ref.limit, { url: new URL(url), method: method ?? "GET", headers, body }, wished);
-    const permit = await acquire(context, ref, { terms, signal, closing });
+    const permit = await acquire(context, ref, { terms, signal, closing }).catch((error: unknown) => {
+      if (signal?.aborted === true) letGo(init?.body ?? request?.body, error).catch(() => {});
+      throw error;
+    });
     const given: RequestInit & { readonly dispatcher?: Dispatches } = init ?? {};
     // A redirect may lead to a host that counts something else.
     const wishedIn = (limit: Limit): Wished => (limit === ref.limit ? wished : { ...wished, cost: undefined });
@@ -62,6 +65,15 @@ export function throttledFetch(door: Door): ThrottledFetch {
       dispatcher.release();
     }
   };
+}
+
+/**
+ * As fetch does with the body of what is given up: whoever feeds it learns that nobody reads it. (What was refused may be
+ * sent again.)
+ */
+async function letGo(body: RequestInit["body"], reason: unknown): Promise<void> {
+  // A Response knows how to read every kind of body that fetch takes.
+  if (typeof body === "object") await new Response(body).body?.cancel(reason);
 }
 
 async function warmUp(fetch: typeof globalThis.fetch): Promise<void> {

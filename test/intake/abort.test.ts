@@ -69,6 +69,38 @@ test("aborting while it waits rejects with the reason, frees the place at once, 
   expect(upstream.arrivals).toHaveLength(1);
 });
 
+test("the body of a call that is given up while it waits is let go as by fetch; that of a refused one is left alone", async () => {
+  await using upstream = await startUpstream();
+  await using desk = openDesk({ [upstream.host]: { rate: "1/m", capacity: 1 } });
+  const { client } = desk;
+  await client.fetch(upstream.url);
+  const ends: unknown[] = [];
+  const open = (): ReadableStream => new ReadableStream({ cancel: (reason) => void ends.push(reason) });
+  const reason = new Error("no longer wanted");
+  const bounds = { method: "POST", duplex: "half" } as const;
+  const waits = async (): Promise<boolean> => (await client.limit(upstream.host).stats()).depth === 1;
+  const giveUp = async (send: (init: object) => Promise<unknown>): Promise<void> => {
+    const controller = new AbortController();
+    const sent = ending(send({ ...bounds, signal: controller.signal }));
+    await until(waits);
+    controller.abort(reason);
+    expect((await sent).error).toBe(reason);
+  };
+  await giveUp((init) => client.fetch(upstream.url, { ...init, body: open() }));
+  const request = new Request(upstream.url, { ...bounds, body: open() });
+  await giveUp((init) => client.fetch(request, init));
+  await until(() => ends.length === 2);
+  expect(ends).toEqual([reason, reason]);
+
+  const waiting = ending(client.run(upstream.host, () => 1, { maxWait: "1m" }));
+  await until(waits);
+  const body = open();
+  await expect(client.fetch(upstream.url, { ...bounds, body })).rejects.toMatchObject({ code: "ERR_QUEUE_FULL" });
+  expect([ends.length, body.locked]).toEqual([2, false]);
+  await client.limit(upstream.host).clear();
+  await waiting;
+});
+
 test("a timeout signal ends the wait with its TimeoutError", async () => {
   await using upstream = await startUpstream();
   await using desk = openDesk({ [upstream.host]: { rate: "1/m" } });
