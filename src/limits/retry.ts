@@ -29,7 +29,8 @@ export interface RetryOptions {
    */
   readonly factor?: number;
   /**
-   * Response statuses that are tried again: integers from 400 to 599.
+   * Response statuses that are tried again: integers from 400 to 599. With 429 go refusals under other statuses, where the
+   * response says that there were too many calls (GitHub's 403).
    *
    * @default [408, 429, 500, 502, 503, 504]
    */
@@ -44,7 +45,7 @@ export interface RetryOptions {
   /**
    * How many retries the bucket allows for each first attempt, so that an outage does not multiply the load: a number from
    * 0 to 100. Ten a minute are allowed besides, and up to 100 are saved up. A call that finds none left fails as after its
-   * last attempt. Refusals with status 429 are not charged.
+   * last attempt. Refusals are not charged.
    *
    * @default 0.2
    */
@@ -84,7 +85,7 @@ export interface Retry {
   /** In upper case. */
   readonly methods: readonly string[];
   readonly budget: number;
-  /** Whether a refusal with status 429 leaves the attempts as they are: not so with `retry: false`. */
+  /** Whether a refusal leaves the attempts as they are: not so with `retry: false`. */
   readonly afterRefusal: boolean;
 }
 

@@ -9,7 +9,7 @@ import { attempt, type AttemptResponse } from "./attempt.js";
 import { watching } from "./exchange.js";
 import { headersOf } from "./feedback/headers.js";
 import { heed, isBodyHeard } from "./heed.js";
-import { FailedStatus } from "./retry.js";
+import { FailedStatus, isFailure } from "./retry.js";
 import type { Hop, Route } from "./route.js";
 
 export interface Sending {
@@ -51,7 +51,7 @@ const FRESH_MS = 1000;
 /**
  * Sends the next request of an attempt when its slot has come, and hears what the server says.
  *
- * @throws {FailedStatus} when the limit of the call counts the status as a failure; whatever else prevents a response.
+ * @throws {FailedStatus} when the limit of the call counts the status as a failure, or it is a refusal; whatever else prevents a response.
  */
 export async function sendNext(
   sending: Sending,
@@ -75,7 +75,7 @@ export async function sendNext(
   const { status, body } = response;
   const text = isBodyHeard(ref, status) ? body.toString("utf8", 0, HEARD_BYTES) : undefined;
   const feedback = await heed(context, ref, { status, headers: headersOf(response.headers), body: text }, held);
-  if (limit.retry.statuses.includes(status)) throw new FailedStatus(response, feedback);
+  if (isFailure(limit, status, feedback)) throw new FailedStatus(response, feedback);
   return response;
 }
 

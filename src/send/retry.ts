@@ -49,10 +49,21 @@ export interface RetryPlan {
   onFailure(error: FailedAttempt, counted: number, willRetry: boolean): void;
 }
 
-/** The server turned the call away unseen, because there were too many: nothing speaks against sending it again. */
+/**
+ * The server turned the call away unseen, because there were too many: nothing speaks against sending it again. Some say so
+ * with other statuses, such as GitHub with 403.
+ */
+const turnsAway = (status: number, feedback: Feedback | undefined): boolean =>
+  status === 429 || (feedback?.refused === true && status < 500);
+
 const isRefusal = ({ cause }: FailedAttempt): boolean =>
-  cause instanceof FailedStatus &&
-  (cause.response.status === 429 || (cause.feedback?.refused === true && cause.response.status < 500));
+  cause instanceof FailedStatus && turnsAway(cause.response.status, cause.feedback);
+
+/** Whether a response is no result: a failure, or a refusal where those are waited for. */
+export function isFailure({ retry }: Limit, status: number, feedback: Feedback | undefined): boolean {
+  const waits = retry.afterRefusal && retry.statuses.includes(429);
+  return retry.statuses.includes(status) || (waits && turnsAway(status, feedback));
+}
 
 /** How long the server asks to wait. */
 const waitOf = (error: FailedAttempt): number => feedbackOf(error)?.pauseFor ?? feedbackOf(error)?.retryAfter ?? 0;

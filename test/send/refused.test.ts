@@ -1,4 +1,4 @@
-/** A refusal with status 429 is no attempt: the call waits and goes again until its `maxWait` is over. */
+/** A refusal, mostly with status 429, is no attempt: the call waits and goes again until its `maxWait` is over. */
 import { type Client, createClient, createWorker, defineLimits, type LimitOptions, type Limits } from "spillway";
 import { expect, test, vi } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
@@ -52,6 +52,25 @@ test.each([{}, POST])("however often it is refused, a call goes again: %j", asyn
   expect(result).toMatchObject({ status: 200, attempts: 7 });
   expect(here.upstream.arrivals).toHaveLength(7);
   expect(here.told).toEqual([1, 2, 3, 4, 5, 6].map((n) => `${n} true`));
+});
+
+const soon = `${Math.floor(Date.now() / 1000) - 1}`;
+test.each<[string, Step, Partial<LimitOptions>]>([
+  ["Retry-After", [403, { "retry-after": "0.05" }], {}],
+  ["GitHub", [403, { "x-github-request-id": "1", "x-ratelimit-remaining": "0", "x-ratelimit-reset": soon }], {}],
+  ["a reader of one's own", 400, { feedback: ({ status }) => (status === 400 ? { pauseFor: 20 } : undefined) }],
+])("so it does where the refusal has another status, and says so: %s", async (_by, refusal, options) => {
+  await using here = await setUp([refusal, refusal, refusal, refusal, 200], options);
+  const result = await (await here.client.enqueue(here.upstream.url, POST)).result();
+  expect(result).toMatchObject({ status: 200, attempts: 5 });
+  expect(await here.client.limit(here.upstream.host).usage(60)).toMatchObject({ sent: 5, throttled: 4 });
+});
+
+test("a 403 that says nothing of the kind is an answer, and so is any with retry: false", async () => {
+  await using here = await setUp([403, 200]);
+  expect((await (await here.client.enqueue(here.upstream.url)).result()).status).toBe(403);
+  await using never = await setUp([[403, { "retry-after": "0.05" }], 200], { retry: false });
+  expect((await (await never.client.enqueue(never.upstream.url)).result()).status).toBe(403);
 });
 
 test("other failures count as before, however many refusals lie between them", async () => {
