@@ -70,10 +70,15 @@ export async function encodeRequest(
   if (redirect !== "follow" && redirect !== "manual") {
     throw new InvalidCallError(`Expected redirect to be "follow" or "manual", got ${JSON.stringify(redirect)}`);
   }
+  checkSendable(headers);
   const stored = { v: 1, url: url.href, method, ...(redirect === "manual" && { redirect }) } as const;
-  if (init.body === undefined || init.body === null) return { ...stored, headers: [...headers] };
+  if (init.body === undefined || init.body === null) {
+    checkLength(headers, 0);
+    return { ...stored, headers: [...headers] };
+  }
   if (method === "GET" || method === "HEAD") throw new InvalidCallError(`A ${method} request cannot have a body`);
   const body = await readBody(init.body, headers, maxBytes);
+  checkLength(headers, body.byteLength);
   return { ...stored, headers: [...headers], ...encodeBody(body) };
 }
 
@@ -86,6 +91,22 @@ export function readHeaders(source: RequestInit["headers"]): Headers {
       cause,
     });
   }
+}
+
+/** Undici refuses to send them, and forwarded headers bring them along. */
+const OF_CONNECTION: readonly string[] = ["transfer-encoding", "keep-alive", "upgrade", "expect"];
+
+function checkSendable(headers: Headers): void {
+  const name = OF_CONNECTION.find((one) => headers.has(one));
+  if (name === undefined) return;
+  throw new InvalidCallError(`Expected headers without \`${name}\`, which tells of one connection and not of the call`);
+}
+
+function checkLength(headers: Headers, bytes: number): void {
+  const length = headers.get("content-length");
+  if (length === null || length === String(bytes)) return;
+  const expected = `the ${bytes} bytes of the body, or left out`;
+  throw new InvalidCallError(`Expected \`content-length\` to be ${expected}, got ${JSON.stringify(length)}`);
 }
 
 async function readBody(source: CallBody, headers: Headers, maxBytes: number): Promise<Buffer> {

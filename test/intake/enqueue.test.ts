@@ -290,6 +290,15 @@ test("a call that cannot be sent is refused, and nothing is stored", async () =>
   await expect(client.enqueue(url, { method: "CONNECT" })).rejects.toMatchObject(invalid);
   await expect(client.enqueue(url, { headers: { "bad header": "x" } })).rejects.toMatchObject(invalid);
   await expect(client.enqueue(url, { headers: { good: "bad\nvalue" } })).rejects.toMatchObject(invalid);
+  for (const name of ["transfer-encoding", "keep-alive", "Upgrade", "expect"]) {
+    const forwarded = client.enqueue(url, { headers: { [name]: "x" } });
+    await expect(forwarded).rejects.toMatchObject({ ...invalid, message: expect.stringContaining(name.toLowerCase()) });
+  }
+  for (const length of ["4", "3, 3", "x"]) {
+    const headers = { "content-length": length };
+    await expect(client.enqueue(url, { headers })).rejects.toMatchObject(invalid);
+    await expect(client.enqueue(url, { method: "PUT", headers, body: "abc" })).rejects.toMatchObject(invalid);
+  }
   await expect(client.enqueue(url, { body: "on a GET" })).rejects.toMatchObject(invalid);
   await expect(client.enqueue(url, { method: "head", body: "on a HEAD" })).rejects.toMatchObject(invalid);
   for (const body of [{ a: 1 }, [1]]) {
