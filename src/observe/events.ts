@@ -15,7 +15,7 @@ export interface SpillwayEvents {
   pause: [{ limit: string; bucket: string; until: Date; reason: string }];
   /** The server refused a call of an `adaptive` limit: calls start at this share (0 to 1) of the rate now. */
   slow: [{ limit: string; bucket: string; share: number; reason: string }];
-  /** A waiting call left the queue without being sent. */
+  /** A waiting call left the queue without being sent. Where a `fetch` or `run` gives up by itself, its error tells. */
   drop: [{ limit: string; bucket: string; id: string; why: string }];
   /** An attempt of a durable call failed. */
   retry: [{ limit: string; bucket: string; id: string; attempt: number; cause: string; willRetry: boolean }];

@@ -101,6 +101,8 @@ export function checkRedis(redis: unknown, prefix: unknown): void {
     const expected = "a URL, ioredis options, or a client of the ioredis 6 that spillway uses";
     throw new InvalidLimitError("redis", expected, "a client of another ioredis");
   }
+  // As node-redis takes it. Ioredis knows no such option, and would take a server of this machine.
+  if (isRecord(redis) && "url" in redis) throw new InvalidLimitError("redis", "the URL itself", { url: "…" });
   if (prefix !== undefined && !(typeof prefix === "string" && /^[^{}\s]+$/.test(prefix))) {
     throw new InvalidLimitError("prefix", "a non-empty string without braces and white space", prefix);
   }

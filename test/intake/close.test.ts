@@ -124,6 +124,10 @@ test("wrong options are refused by name", () => {
   expect(() => createClient({ redis, limits, worker: "yes" })).toThrow(invalid("worker"));
   // @ts-expect-error no place of a Redis
   expect(() => createClient({ redis: 6379, limits })).toThrow(invalid("redis"));
+  // @ts-expect-error options of another library: they would mean this machine
+  expect(() => createClient({ redis: { url: "redis://:secret@redis.example" }, limits })).toThrow(
+    'Expected `redis` to be the URL itself, got {"url":"…"}',
+  );
   for (const prefix of ["", "a{b}", "a b", "{}"]) {
     expect(() => createClient({ redis, limits, prefix })).toThrow(invalid("prefix"));
     expect(() => createWorker({ redis, limits, prefix })).toThrow(invalid("prefix"));
