@@ -63,14 +63,13 @@ async function untilAnswered<T>(run: () => Promise<T>, { report }: Context, give
   }
 }
 
-/** Puts a call that waits for a further attempt back at the head of its queue. */
+/** Puts a call that waits for its first or a further attempt back at the head of its queue. */
 export async function requeue(
   { session }: Context,
   { ref, id, token }: Held,
-  attempts: number,
-  counted: number,
+  { attempts, counted, isUnsent }: { attempts: number; counted: number; isUnsent: boolean },
 ): Promise<void> {
-  await session.run(ref, "requeue", ["", id, token, attempts, counted]);
+  await session.run(ref, "requeue", ["", id, token, attempts, counted, isUnsent ? "1" : ""]);
 }
 
 /**

@@ -77,7 +77,8 @@ async function send(sending: Sending, call: TakenCall): Promise<End | undefined>
     // The worker closes. What may have been sent and may not be sent twice ends here; anything else has time.
     const repeatable = request !== undefined && isIdempotent(request, call.ref.limit.retry.methods);
     if (!repeatable && progress.inFlight) return { outcome: toFailure(call, new MaybeSentError(call.id)) };
-    await requeue(context, call, progress.made, progress.counted);
+    const isUnsent = progress.startedAt === undefined && made === 0 && call.stalls === 0;
+    await requeue(context, call, { attempts: progress.made, counted: progress.counted, isUnsent });
     return undefined;
   }
 }

@@ -236,8 +236,8 @@ export class Bucket {
     return text(reply[0]) === "LOST" ? "LOST" : texts(reply[2]);
   }
 
-  async requeue(now: number, id: string, token = "worker", attempts = 1): Promise<string> {
-    return text((await this.run("requeue", [now, id, token, attempts, attempts]))[0]);
+  async requeue(now: number, id: string, token = "worker", attempts = 1, unsent = ""): Promise<string> {
+    return text((await this.run("requeue", [now, id, token, attempts, attempts, unsent]))[0]);
   }
 
   /** Puts a call whose attempts have all failed aside for so many ms. */

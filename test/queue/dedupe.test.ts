@@ -48,6 +48,33 @@ describe("while a call waits under a key", () => {
     expect(await ask(other, "first", refuse("k"))).toMatchObject({ known: [], depth: 1 });
   });
 
+  test.each(["requeue", "recover"] as const)("also one that a worker puts back unsent: %s", async (how) => {
+    const bucket = await bucketOf({ rate: "1/s", lateness: 0 });
+    await bucket.admit({ now: T0, ids: ["before"] });
+    await bucket.admit({ now: T0, ids: ["first"], terms: { ...join("k"), maxWaitMs: 10_000 } });
+    expect((await bucket.take({ now: T0, horizon: 2 * S, most: 2 })).calls).toHaveLength(2);
+    const now = T0 + S / 2;
+    if (how === "requeue") await bucket.requeue(now, "first");
+    else {
+      await bucket.unlock("first");
+      await bucket.recover(now);
+    }
+    expect(await ask(bucket, "second", refuse("k"), now)).toEqual({ state: "DUPLICATE", of: "first" });
+    // Its own bound ends it, also behind others.
+    await bucket.admit({ now, ids: ["high"], terms: { priority: "high" } });
+    expect(await bucket.recover(T0 + 11 * S)).toMatchObject({ dropped: [["expired", "first", ""]] });
+    expect(await ask(bucket, "second", refuse("k"), T0 + 11 * S)).toMatchObject({ state: "ADDED", known: [] });
+  });
+
+  test("also one whose slot was over when its worker put it back, of which it knows that it was not sent", async () => {
+    const bucket = await withHolder();
+    await bucket.take({ now: T0 });
+    await bucket.requeue(LATER, "first", "worker", 0, "1");
+    expect(await ask(bucket, "second", refuse("k"))).toEqual({ state: "DUPLICATE", of: "first" });
+    await bucket.take({ now: LATER });
+    expect(await ask(bucket, "second", refuse("k"))).toMatchObject({ state: "ADDED", known: [] });
+  });
+
   test.each(["", "é ☃ 🎈", '"quoted" \\ \u0000\n', "x".repeat(1000)])("any text is a key: %j", async (text) => {
     const bucket = await bucketOf(OPEN);
     await bucket.admit({ now: T0, ids: ["first"], terms: join(`k${text}`) });

@@ -269,10 +269,17 @@ export class QueueModel {
     this.active.delete(call.id);
     this.inflight.delete(call.id);
     call.again = (this.#slots.get(call.id) ?? 0) <= now;
+    call.started = call.again;
     this.#slots.delete(call.id);
     // Those that were admitted before it, and came back before it, stay ahead.
     const behind = this.wait.findIndex(({ rank, order }) => rank > NORMAL || (rank === NORMAL && order > call.order));
     this.wait.splice(behind === -1 ? this.wait.length : behind, 0, call);
+    if (!call.started) this.#hold(call);
+  }
+
+  /** Unless another one waits under its key. */
+  #hold(call: ModelCall): void {
+    if (call.key !== undefined && this.#holderOf(call.key) === undefined) this.#keys.set(call.key, call);
   }
 
   requeue(now: number, id: string, token: string): "OK" | "LOST" {
@@ -325,7 +332,7 @@ export class QueueModel {
       call.deadline = Infinity;
       call.rank = NORMAL;
       call.order = ++this.#admitted;
-      if (call.key !== undefined && this.#holderOf(call.key) === undefined) this.#keys.set(call.key, call);
+      this.#hold(call);
       this.#append(call);
     }
     return retried.length;

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { createClient, createWorker, defineLimits, RedisUnavailableError } from "spillway";
+import { type CallInput, createClient, createWorker, defineLimits, RedisUnavailableError } from "spillway";
 import { expect, test, vi } from "vitest";
 import type { Context } from "../../dist/redis/context.js";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
@@ -66,14 +66,15 @@ test("a call that waits for its next attempt goes back to the head, and its atte
   expect(numbers(upstream).toSorted()).toEqual(["0", "1", "2", "failing", "failing", "failing"]);
 });
 
-test("calls that were taken but not sent yet go back in their order", async () => {
+test("calls that were taken but not sent yet go back in their order, and others can join them", async () => {
   await using upstream = await startUpstreamThread();
   await using plain = look();
   const prefix = uniquePrefix();
   const limits = defineLimits({ [upstream.host]: { rate: "500/s", lateness: "300ms" } });
   await using client = createClient({ redis, prefix, limits });
   const count = 400;
-  await client.enqueueMany(Array.from({ length: count }, (_, i) => ({ url: `${upstream.url}/?n=${i}` })));
+  const call = (n: number): CallInput => ({ url: `${upstream.url}/?n=${n}`, dedupe: `${n}` });
+  const { tickets } = await client.enqueueMany(Array.from({ length: count }, (_, n) => call(n)));
   const key = `${prefix}:{${encodeURIComponent(upstream.host)}}:`;
   // Each is closed in the middle of its work, while it holds about ten calls.
   for (const half of [60, 120, 180, 240]) {
@@ -86,6 +87,8 @@ test("calls that were taken but not sent yet go back in their order", async () =
     );
     expect(waiting).toEqual(waiting.toSorted((a, b) => a - b));
     expect(waiting.at(-1)).toBe(count - 1);
+    const joined = await client.enqueueMany(waiting.map(call));
+    expect(joined.tickets.map(({ id }) => id)).toEqual(waiting.map((n) => tickets[n]?.id));
   }
   await using _last = createWorker({ redis, prefix, limits });
   await arrived(upstream, count);

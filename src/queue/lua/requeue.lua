@@ -6,6 +6,7 @@
 -- ARGV[3]  lock token
 -- ARGV[4]  attempts made so far
 -- ARGV[5]  those of them that count
+-- ARGV[6]  '1' when nothing of it was ever sent
 -- Reply    { 'OK', now } or { 'LOST', now, code }
 -- O(calls that came back before), and O(active) for BullMQ's LREM
 --- @include "gate"
@@ -25,7 +26,7 @@ call('HSET', base .. id, 'am', ARGV[4], 'ac', ARGV[5])
 returns().line(id)
 local g = load(now)
 if g then
-  returns().comeBack(g, id, now)
+  returns().comeBack(g, id, now, ARGV[6] == '1')
   persist(g)
   attend(g, now)
   save(g)

@@ -7,6 +7,7 @@ local function reclaim(id)
   call('LPUSH', base .. 'active', id)
   local again, key = unpack(call('HMGET', base .. id, 'r', 'd'))
   if key then dedupe().forget(id, key) end
+  call('ZREM', base .. 'deadlines', id)
   -- As `leave`, without the gate.
   if again == '1' and call('HEXISTS', KEYS[1], 'limit') == 1 then call('HINCRBY', KEYS[1], 'again', -1) end
 end

@@ -1,5 +1,6 @@
 -- Calls that wait for a second time: their worker closed or died, or they are to be redelivered.
 --- @include "delayed"
+--- @lazy "dedupe"
 
 -- A call that waits for a second time leaves the queue.
 local function leave(g, job)
@@ -23,12 +24,20 @@ local function line(id)
 end
 
 -- A call comes back from its worker to the queue. It had its place and gave it up when it first started; only one whose
--- slot is still to come has not, and keeps it.
-local function comeBack(g, id, now)
+-- slot is still to come has not, and keeps it. `unsent`: it is known that nothing of it was sent, although its slot is over.
+local function comeBack(g, id, now, unsent)
   call('ZREM', base .. 'inflight', id)
   local slot = call('ZSCORE', base .. 'slots', id)
   if slot then call('ZREM', base .. 'slots', id) end
-  if slot and tonumber(slot) > now then return end
+  local isToCome = slot and tonumber(slot) > now
+  if isToCome or unsent then
+    -- Others like it still join it, and its own bound still ends it.
+    local key, own, deadline = unpack(call('HMGET', base .. id, 'd', 'm', 'x'))
+    call('HDEL', base .. id, 'processedOn')
+    if key then dedupe().hold(id, key) end
+    if own and isToCome then call('ZADD', base .. 'deadlines', deadline, id) end
+  end
+  if isToCome then return end
   call('HSET', base .. id, 'r', '1')
   g.again = g.again + 1
   g.dirty = true
