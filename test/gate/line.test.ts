@@ -69,10 +69,16 @@ class Desk {
     return Promise.all(ids.map((id) => this.reserve(id)));
   }
 
-  /** A slot that is now is used at once; these come a little later, and can be missed. */
+  /** A slot that is now is used at once; these come later, but not so late that they would have to be confirmed. */
   async missable(...ids: readonly string[]): Promise<Slot[]> {
-    await this.pause(40);
+    await this.pause(45);
     return this.slots(...ids);
+  }
+
+  /** How far it is to so many ms after a slot. */
+  msTo(slot: Slot | undefined, after: number): number {
+    if (slot === undefined) throw new Error("No slot");
+    return (slot.at - this.now) / MS + after;
   }
 
   /** When it ends. */
@@ -194,7 +200,7 @@ describe("a slot that is missed", () => {
     let over = 0;
     const starts = names.map((name, i) => desk.wait(name, slots[i]).slot);
     // Whatever starts at all starts after this.
-    blockEventLoop(120);
+    blockEventLoop(desk.msTo(slots[0], 80));
     over = desk.now;
     const used = (await Promise.all(starts)).map(({ at }) => at);
     expect(desk.ended).toEqual(names);
@@ -218,7 +224,7 @@ describe("a slot that is missed", () => {
     const desk = new Desk({ rate: "1000/s", lateness: 0 });
     const [a] = await desk.missable("a");
     const call = desk.wait("1", a);
-    blockEventLoop(60);
+    blockEventLoop(desk.msTo(a, 20));
     expect(await call.slot).toEqual(a);
   });
 
@@ -226,7 +232,7 @@ describe("a slot that is missed", () => {
     const desk = new Desk({ rate: "50/s", lateness: "10ms" });
     const [a] = await desk.missable("a");
     const calls = [desk.wait("1", a)];
-    blockEventLoop(60);
+    blockEventLoop(desk.msTo(a, 20));
     // Asked after the gate has been asked for another slot: the call that joins here comes second in both lines.
     await until(() => desk.asked.filter(({ mode }) => mode === "next").length === 2);
     const [b] = await desk.slots("b");
@@ -274,8 +280,8 @@ describe("a call that leaves", () => {
     const [a] = await desk.missable("a");
     const call = desk.wait("1", a);
     // Due after the line's own timer, and like that one when the block ends: the reply cannot be here yet.
-    setTimeout(() => call.leave(left), 50);
-    blockEventLoop(100);
+    setTimeout(() => call.leave(left), desk.msTo(a, 10));
+    blockEventLoop(desk.msTo(a, 60));
     await expect(call.slot).rejects.toBe(left);
     expect(desk.asked.map(({ mode }) => mode)).toEqual(["next", "next"]);
     await until(async () => (await desk.next()) < desk.now + 30_000 * MS, { what: "the slot to be given back" });
@@ -287,8 +293,8 @@ describe("a call that leaves", () => {
     const [a, b] = await desk.missable("a", "b");
     const first = desk.wait("1", a);
     const second = desk.wait("2", b);
-    setTimeout(() => first.leave(left), 50);
-    blockEventLoop(100);
+    setTimeout(() => first.leave(left), desk.msTo(a, 10));
+    blockEventLoop(desk.msTo(a, 60));
     await expect(first.slot).rejects.toBe(left);
     // The replacement of a lies behind b; the second call keeps b.
     await until(() => desk.asked.some(({ mode }) => mode === "return"), { what: "a slot to be given back" });
@@ -347,11 +353,12 @@ describe("a slot far ahead", () => {
 
 describe("a deadline", () => {
   test("fails a call that would start after it; its slot goes to the next one", async () => {
-    const desk = new Desk({ rate: "50/s", lateness: 0 });
+    const desk = new Desk({ rate: "4/s", lateness: 0 });
     const reopens = await desk.pause(500);
     const [a, b] = await desk.slots("a", "b");
     const first = desk.wait("1", a, reopens - 1);
-    const second = desk.wait("2", b, reopens);
+    // Before b comes.
+    const second = desk.wait("2", b, reopens + 200 * MS);
     await expect(first.slot).rejects.toMatchObject({ code: "ERR_WAIT_EXCEEDED" });
     expect(await second.slot).toEqual(a);
     expect(desk.ended).toEqual(["1", "2"]);
@@ -406,8 +413,8 @@ describe("an error of Redis", () => {
     const [a] = await desk.missable("a");
     await spoil(desk);
     const first = desk.wait("1", a);
-    setTimeout(() => first.leave(left), 50);
-    blockEventLoop(100);
+    setTimeout(() => first.leave(left), desk.msTo(a, 10));
+    blockEventLoop(desk.msTo(a, 60));
     await expect(first.slot).rejects.toBe(left);
     // In a slot that is never late, so that it needs nothing of the gate.
     const second = desk.wait("2", { id: "b", at: desk.now, lateness: 0, shifted: 0, cost: 1 });
