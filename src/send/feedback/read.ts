@@ -2,7 +2,7 @@ import { ietf } from "./ietf.js";
 import { hearOwn } from "./own.js";
 import { readRetryAfter, readShouldRetry } from "./retry-after.js";
 import type { Feedback, FeedbackReader, FeedbackResponse, Heard, OwnFeedback, Reading } from "./types.js";
-import { readDate } from "./values.js";
+import { bounded, MAX_PAUSE_MS, readDate } from "./values.js";
 import { vendors } from "./vendors.js";
 
 export type { Feedback, FeedbackReader, FeedbackResponse, QuotaPolicy } from "./types.js";
@@ -74,7 +74,7 @@ function combine(reading: Reading, heard: Heard | undefined, own: OwnFeedback | 
   const claims: readonly (readonly [pause: number | undefined, source: string])[] = [
     [own?.pauseFor, "feedback"],
     [asked, "Retry-After"],
-    [own?.remaining === 0 ? own.resetAfter : undefined, "feedback"],
+    [own && spentUntil(reading, own), "feedback"],
     [quota, heard?.source ?? ""],
   ];
   const [pauseFor, claimant] = claims.find(([pause]) => pause !== undefined) ?? [];
@@ -93,6 +93,12 @@ function combine(reading: Reading, heard: Heard | undefined, own: OwnFeedback | 
   if (Object.keys(said).length === 0) return undefined;
   const others = retryAfter !== undefined ? "Retry-After" : own !== undefined ? "feedback" : `status ${status}`;
   return { ...said, source: claimant ?? heard?.source ?? others };
+}
+
+/** A window may be longer than any pause. */
+function spentUntil(reading: Reading, { remaining, resetAfter }: OwnFeedback): number | undefined {
+  if (remaining !== 0 || resetAfter === undefined) return undefined;
+  return bounded(reading, "feedback: the pause until resetAfter", resetAfter, MAX_PAUSE_MS);
 }
 
 function withoutGaps<T extends object>(value: T): Partial<T> {

@@ -27,6 +27,13 @@ describe("a reader of one's own", () => {
     expect(hear(200, window, { own })).toMatchObject({ pauseFor: 40, source: "feedback" });
   });
 
+  it("closes the gate for a day at most, however long its window is", () => {
+    const own: FeedbackReader = () => ({ remaining: 0, resetAfter: 7 * 86_400_000 });
+    const { feedback, warnings } = hearAll(200, {}, { own });
+    expect(feedback).toMatchObject({ pauseFor: 86_400_000, resetAfter: 7 * 86_400_000 });
+    expect(warnings).toEqual(["feedback: the pause until resetAfter is more than 1d, taken as that"]);
+  });
+
   it("tells a refusal by the status that goes with its pause", () => {
     expect(hear(400, {}, { own: () => ({ pauseFor: 50 }) })?.refused).toBe(true);
     expect(hear(200, {}, { own: () => ({ pauseFor: 50 }) })?.refused).toBeUndefined();
