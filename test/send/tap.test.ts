@@ -18,12 +18,27 @@ test.each([
   ["deflate", deflateSync(TEXT)],
   ["deflate", deflateRawSync(TEXT)],
   ["br", brotliCompressSync(TEXT)],
+  ["gzip, BR", brotliCompressSync(gzipSync(TEXT))],
+  ["gzip", gzipSync(TEXT).subarray(0, -8)],
+  ["deflate", deflateSync(TEXT).subarray(0, -4)],
+  ["br", brotliCompressSync(TEXT).subarray(0, -1)],
 ])("reads a body with content-encoding %s", async (encoding, body) => {
   expect(await hear(body, encoding)).toBe(TEXT);
 });
 
-test.each(["constructor", "__proto__", "hasOwnProperty", "gzip, br", "zstd"])("leaves %s alone", async (encoding) => {
-  expect(await hear(Buffer.from(TEXT), encoding)).toBeUndefined();
+test.each(["constructor", "__proto__", "hasOwnProperty", "gzip, br", "gzip, zstd", "zstd", "gzip,"])(
+  "leaves %s alone",
+  async (encoding) => {
+    expect(await hear(Buffer.from(TEXT), encoding)).toBeUndefined();
+  },
+);
+
+test("does not decode again and again for ever", async () => {
+  const codings = (n: number): string => Array.from({ length: n }, () => "gzip").join(", ");
+  const often = (n: number): Buffer =>
+    Array.from({ length: n }).reduce<Buffer>((body) => gzipSync(body), Buffer.from(TEXT));
+  expect(await hear(often(5), codings(5))).toBe(TEXT);
+  expect(await hear(often(6), codings(6))).toBeUndefined();
 });
 
 test.each([
