@@ -50,26 +50,19 @@ export function dispatchNow(
 ): boolean {
   const pass: Pass = { context, permit, used: false };
   const passing: Passing = { ...withOneLength(options), [PASS]: pass };
-  return watched(permit, () => !pass.used, dispatch, passing, handler);
-}
-
-/** @param isNearest whether no dispatcher below, throttled by the same client, watches the request in place of this one. */
-function watched(
-  permit: Permit,
-  isNearest: () => boolean,
-  dispatch: Dispatch,
-  options: Options,
-  handler: Handler,
-): boolean {
   try {
-    return watching(ears(permit, isNearest))(dispatch)(options, handler);
+    return watching(ears(permit, () => !pass.used))(dispatch)(passing, handler);
   } catch (error) {
     permit.release();
     throw error;
   }
 }
 
-/** Hears the response as it goes to its caller, whose the body is. */
+/**
+ * Hears the response as it goes to its caller, whose the body is.
+ *
+ * @param isNearest whether no dispatcher below, throttled by the same client, watches the request in place of this one.
+ */
 function ears(permit: Permit, isNearest: () => boolean): ExchangeEvents {
   let heard: { readonly head: FeedbackResponse; readonly tap: Tap } | undefined;
   const tell = async ({ head, tap }: NonNullable<typeof heard>): Promise<void> => {
@@ -105,7 +98,7 @@ export function dispatchInTurn(
   const { [PASS]: pass } = options;
   if (pass?.context === door.context && !pass.used) {
     pass.used = true;
-    return watched(pass.permit, () => true, dispatch, options, handler);
+    return dispatchNow(door, pass.permit, dispatch, options, handler);
   }
   const pending = new Pending();
   const send = async (): Promise<void> => {

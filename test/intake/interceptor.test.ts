@@ -186,15 +186,16 @@ test("client.fetch through a dispatcher of the same client takes one slot, and t
   await using upstream = await startUpstream({
     handler: (_request, response) => void response.writeHead(asked++ === 1 ? 429 : 200).end(),
   });
-  await using desk = openDesk({ [upstream.host]: { rate: "1000/s", concurrency: 1 } });
+  await using desk = openDesk({ [upstream.host]: { rate: "1000/s", concurrency: 1, maxWait: "5s" } });
   const agent = new Agent();
   const dispatcher = agent.compose(throttle(desk.client));
-  await (await desk.client.fetch(upstream.url, through(dispatcher))).text();
+  const twice = dispatcher.compose(throttle(desk.client));
+  await (await desk.client.fetch(upstream.url, through(twice))).text();
   expect(await desk.client.limit(upstream.host).usage(60)).toMatchObject({ sent: 1 });
 
   // The first flight is over when the second one is asked for, and what ended it has been heard.
   const retrying = dispatcher.compose(interceptors.retry({ minTimeout: 1, retryAfter: false }));
-  await (await desk.client.fetch(upstream.url, { ...through(retrying), maxWait: "5s" })).text();
+  await (await desk.client.fetch(upstream.url, through(retrying))).text();
   expect(upstream.arrivals).toHaveLength(3);
   expect(await desk.client.limit(upstream.host).usage(60)).toMatchObject({ sent: 3, throttled: 1 });
   await agent.destroy();
