@@ -138,9 +138,10 @@ export interface LimitOptions extends PolicyOptions {
   readonly admit?: Quota;
   /**
    * Reads from a response what spillway does not: `(response) => ({ pauseFor, remaining, resetAfter, cost })`, in ms.
-   * What it leaves out is read as without it. `response` has `status`, `headers.get(name)` and, of a durable call,
-   * the text of the `body`. For `fetch` it is called when the headers have come and, with the body (up to 1 MiB), when that has
-   * ended; then only `cost` is heard. What it throws becomes a `warning` event.
+   * What it leaves out is read as without it. `response` has `status`, `headers.get(name)` and, of a durable call, the text
+   * of the `body` (up to 1 MiB). For `fetch` it is called when the headers have come and, with the body, when that has
+   * ended; then only `cost` is heard. With a 4xx, a `pauseFor` means that the call was refused. What it throws becomes a
+   * `warning` event.
    *
    * @default Retry-After, the RateLimit fields, and the headers of some vendors (see the README)
    */

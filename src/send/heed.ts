@@ -76,6 +76,9 @@ async function apply(
 /** Responses whose bodies may say what their headers do not: that the call was refused (a secondary limit of GitHub). */
 const isTelling = (status: number): boolean => status >= 400;
 
+/** A larger body is not looked at, neither as it came nor decoded: readers parse it, and could not parse a part of it. */
+export const HEARD_BYTES = 1_048_576;
+
 /** Whether the body of a response with this status is worth listening to. */
 export const isBodyHeard = ({ limit }: BucketRef, status: number): boolean =>
   limit.feedback !== undefined || isTelling(status);

@@ -8,7 +8,7 @@ import { sleep } from "../redis/sleep.js";
 import { attempt, type AttemptResponse } from "./attempt.js";
 import { watching } from "./exchange.js";
 import { headersOf } from "./feedback/headers.js";
-import { heed, isBodyHeard } from "./heed.js";
+import { heed, HEARD_BYTES, isBodyHeard } from "./heed.js";
 import { FailedStatus, isFailure } from "./retry.js";
 import type { Hop, Route } from "./route.js";
 
@@ -42,8 +42,6 @@ interface Call {
   readonly deadline: number | undefined;
 }
 
-/** So much of a body is looked at for what the headers do not say. */
-const HEARD_BYTES = 65_536;
 const AGAIN_MS = 250;
 /** What a limit adds, such as a token or a signature, may have run out when a request has waited longer for its slot. */
 const FRESH_MS = 1000;
@@ -51,7 +49,8 @@ const FRESH_MS = 1000;
 /**
  * Sends the next request of an attempt when its slot has come, and hears what the server says.
  *
- * @throws {FailedStatus} when the limit of the call counts the status as a failure, or it is a refusal; whatever else prevents a response.
+ * @throws {FailedStatus} when the limit of the call counts the status as a failure, or it is a refusal.
+ * @throws whatever else prevents a response.
  */
 export async function sendNext(
   sending: Sending,
@@ -72,8 +71,9 @@ export async function sendNext(
   const ended = (): void => keepWarm(context, ref);
   const watched = dispatcher.compose(watching({ started, ended }));
   const response = await attempt(request, headers, limit, watched, giveUp);
-  const { status, body } = response;
-  const text = isBodyHeard(ref, status) ? body.toString("utf8", 0, HEARD_BYTES) : undefined;
+  const { status, body, bodyDropped } = response;
+  const isHeard = isBodyHeard(ref, status) && !bodyDropped && body.byteLength <= HEARD_BYTES;
+  const text = isHeard ? body.toString("utf8") : undefined;
   const feedback = await heed(context, ref, { status, headers: headersOf(response.headers), body: text }, held);
   if (isFailure(limit, status, feedback)) throw new FailedStatus(response, feedback);
   return response;

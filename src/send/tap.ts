@@ -1,8 +1,6 @@
 import { decoded } from "./decode.js";
 import type { FeedbackResponse } from "./feedback/types.js";
-
-/** A larger body is not looked at, neither as it came nor decoded. */
-const MOST_BYTES = 1_048_576;
+import { HEARD_BYTES } from "./heed.js";
 
 /** Listens to the body of a response that belongs to somebody else, as it passes. */
 export class Tap {
@@ -13,14 +11,14 @@ export class Tap {
   hear(chunk: unknown): void {
     if (!(chunk instanceof Uint8Array)) return;
     this.#bytes += chunk.byteLength;
-    if (this.#bytes > MOST_BYTES) this.#chunks = undefined;
+    if (this.#bytes > HEARD_BYTES) this.#chunks = undefined;
     this.#chunks?.push(chunk);
   }
 
   /** The text of what was heard; undefined when it was too much, or is encoded in a way that is not known here. */
   async text({ headers }: FeedbackResponse): Promise<string | undefined> {
     if (this.#chunks === undefined) return undefined;
-    const body = await decoded(Buffer.concat(this.#chunks), headers.get("content-encoding"), MOST_BYTES);
+    const body = await decoded(Buffer.concat(this.#chunks), headers.get("content-encoding"), HEARD_BYTES);
     return Buffer.isBuffer(body) ? body.toString("utf8") : undefined;
   }
 }

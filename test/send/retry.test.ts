@@ -173,6 +173,17 @@ test("a response larger than maxResponseBytes is dropped with a mark", async () 
   expect(result.headers.get("x-kept")).toBe("yes");
 });
 
+test("feedback hears a body whole, or not at all where that is too large", async () => {
+  const mebibyte = 1_048_576;
+  const bodies = [100_000, mebibyte, mebibyte + 1, 3 * mebibyte].map((bytes) => Buffer.alloc(bytes, "x"));
+  const heard: unknown[] = [];
+  const feedback: LimitOptions["feedback"] = ({ body }) => void heard.push(body?.length);
+  const steps = bodies.map((body) => answerWith({}, body));
+  await using here = await setUp(steps, { feedback, maxResponseBytes: 2 * mebibyte });
+  for (const _ of bodies) await (await here.client.enqueue(here.upstream.url)).result();
+  expect(heard).toEqual([100_000, mebibyte, undefined, undefined]);
+});
+
 test("a body that the server has compressed is kept decoded, also for feedback", async () => {
   const json = JSON.stringify({ used: 7 });
   const heard: unknown[] = [];

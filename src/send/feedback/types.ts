@@ -3,7 +3,7 @@ export interface FeedbackResponse {
   readonly status: number;
   /** Header values by name, in any case; the values of a repeated header are joined with a comma, as `Headers` does. */
   readonly headers: { get(name: string): string | null | undefined };
-  /** The text of the body (its beginning will do), where it is at hand: that of a durable call is. */
+  /** The text of the body (its beginning will do), where it is at hand. Of a durable call it is, up to 1 MiB. */
   readonly body?: string | undefined;
   /**
    * The time of the response, in ms since 1970.
@@ -48,7 +48,8 @@ export interface Feedback {
 /**
  * A reader of one's own, per limit. What it returns is laid over what spillway reads by itself: a field that it leaves
  * out stays as it is, and `pauseFor: 0` says that the response asks for no pause. `remaining: 0` with a `resetAfter`
- * is a pause too.
+ * is a pause too. With a status from 400 on, a `pauseFor` says that the server turned the call away because there were too
+ * many: with a 4xx a durable call then goes again, as after a 429, so leave it out where the status is an answer.
  */
 export type FeedbackReader = (response: FeedbackResponse) => OwnFeedback | undefined;
 
