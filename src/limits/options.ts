@@ -140,8 +140,8 @@ export interface LimitOptions extends PolicyOptions {
    * Reads from a response what spillway does not: `(response) => ({ pauseFor, remaining, resetAfter, cost })`, in ms.
    * What it leaves out is read as without it. `response` has `status`, `headers.get(name)` and, of a durable call, the text
    * of the `body` (up to 1 MiB). For `fetch` it is called when the headers have come and, with the body, when that has
-   * ended; then only `cost` is heard. With a 4xx, a `pauseFor` means that the call was refused. What it throws becomes a
-   * `warning` event.
+   * ended; then only `cost` is heard. With a 4xx, a `pauseFor` tells of a refusal; for a durable call to go again then,
+   * `retry.statuses` has to name it, unless it is 403, 420 or 429. What it throws becomes a `warning` event.
    *
    * @default Retry-After, the RateLimit fields, and the headers of some vendors (see the README)
    */

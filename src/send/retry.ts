@@ -3,7 +3,7 @@ import { SpillwayError } from "../errors.js";
 import type { Limit } from "../limits/options.js";
 import { sleep } from "../redis/sleep.js";
 import type { AttemptResponse } from "./attempt.js";
-import type { Feedback } from "./feedback/read.js";
+import { type Feedback, REFUSALS } from "./feedback/read.js";
 
 /** A response whose status is one that the limit counts as a failure. */
 export class FailedStatus extends Error {
@@ -59,9 +59,12 @@ const turnsAway = (status: number, feedback: Feedback | undefined): boolean =>
 const isRefusal = ({ cause }: FailedAttempt): boolean =>
   cause instanceof FailedStatus && turnsAway(cause.response.status, cause.feedback);
 
-/** Whether a response is no result: a failure, or a refusal where those are waited for. */
+/**
+ * Whether a response is no result: a failure, or a refusal where those are waited for. Not every status with which a reader of
+ * the limit asks for a pause: one that paces all calls would have a 404 sent again and again.
+ */
 export function isFailure({ retry }: Limit, status: number, feedback: Feedback | undefined): boolean {
-  const waits = retry.afterRefusal && retry.statuses.includes(429);
+  const waits = retry.afterRefusal && retry.statuses.includes(429) && REFUSALS.includes(status);
   return retry.statuses.includes(status) || (waits && turnsAway(status, feedback));
 }
 

@@ -58,7 +58,12 @@ const soon = `${Math.floor(Date.now() / 1000) - 1}`;
 test.each<[string, Step, Partial<LimitOptions>]>([
   ["Retry-After", [403, { "retry-after": "0.05" }], {}],
   ["GitHub", [403, { "x-github-request-id": "1", "x-ratelimit-remaining": "0", "x-ratelimit-reset": soon }], {}],
-  ["a reader of one's own", 400, { feedback: ({ status }) => (status === 400 ? { pauseFor: 20 } : undefined) }],
+  ["a reader of one's own", 403, { feedback: ({ status }) => (status === 403 ? { pauseFor: 20 } : undefined) }],
+  [
+    "a reader of one's own, and `statuses`",
+    400,
+    { feedback: ({ status }) => (status === 400 ? { pauseFor: 20 } : undefined), retry: { statuses: [400, 429] } },
+  ],
 ])("so it does where the refusal has another status, and says so: %s", async (_by, refusal, options) => {
   await using here = await setUp([refusal, refusal, refusal, refusal, 200], options);
   const result = await (await here.client.enqueue(here.upstream.url, POST)).result();
@@ -71,6 +76,11 @@ test("a 403 that says nothing of the kind is an answer, and so is any with retry
   expect((await (await here.client.enqueue(here.upstream.url)).result()).status).toBe(403);
   await using never = await setUp([[403, { "retry-after": "0.05" }], 200], { retry: false });
   expect((await (await never.client.enqueue(never.upstream.url)).result()).status).toBe(403);
+});
+
+test("a reader that paces all calls makes no refusal of an answer", async () => {
+  await using here = await setUp([404, 200], { feedback: () => ({ pauseFor: 20 }) });
+  expect((await (await here.client.enqueue(here.upstream.url)).result()).status).toBe(404);
 });
 
 test("other failures count as before, however many refusals lie between them", async () => {

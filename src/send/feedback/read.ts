@@ -9,7 +9,7 @@ export type { Feedback, FeedbackReader, FeedbackResponse, QuotaPolicy } from "./
 export { MAX_PAUSE_MS } from "./values.js";
 
 /** Statuses with which Retry-After means every call; with any other (a lock, a redirect, a job) it means this one. */
-const REFUSALS: readonly number[] = [403, 420, 429, 503, 529];
+export const REFUSALS: readonly number[] = [403, 420, 429, 503, 529];
 
 export interface FeedbackReading {
   /** Undefined where the response says nothing. */

@@ -49,7 +49,7 @@ export interface Feedback {
  * A reader of one's own, per limit. What it returns is laid over what spillway reads by itself: a field that it leaves
  * out stays as it is, and `pauseFor: 0` says that the response asks for no pause. `remaining: 0` with a `resetAfter`
  * is a pause too. With a status from 400 on, a `pauseFor` says that the server turned the call away because there were too
- * many: with a 4xx a durable call then goes again, as after a 429, so leave it out where the status is an answer.
+ * many: a 403, and any 4xx that `retry.statuses` names, is then no attempt, as a 429 is none.
  */
 export type FeedbackReader = (response: FeedbackResponse) => OwnFeedback | undefined;
 
