@@ -9,6 +9,8 @@
 -- Time     O(1)
 local SlidingWindow = {}
 do
+  local EXACT_MICROS = 2 ^ 53
+
   local function stored(key)
     local start, count, before = string.match(call('GET', key) or '', '^(%d+) (%d+) (%d+)$')
     if start then return tonumber(start), tonumber(count), tonumber(before) end
@@ -54,6 +56,8 @@ do
     if cost > rule.limit then return math.huge end
     local start, count, before = read(key, rule, at)
     while true do
+      -- Slots of a gate that is paused until further notice: behind this, a µs more may be none, and nothing ever leaves.
+      if start + rule.per > EXACT_MICROS then return math.max(at, start) end
       local time = leaving(rule, start, before, rule.limit - count - cost, at)
       if time then return time end
       start, count, before = roll(rule, start, count, before, start + rule.per)
