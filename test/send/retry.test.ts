@@ -7,9 +7,11 @@ import {
   createClient,
   createWorker,
   defineLimits,
+  type LimitHandle,
   type LimitOptions,
   type Limits,
   QueueFullError,
+  type Ticket,
 } from "spillway";
 import { expect, test, vi } from "vitest";
 import { redisUrl, uniquePrefix } from "../helpers/redis.js";
@@ -32,11 +34,14 @@ const answerWith =
 const reset: Step = (response) => response.destroy();
 const hang: Step = () => {};
 
+interface Here extends AsyncDisposable {
+  readonly upstream: Upstream;
+  readonly client: Client;
+  readonly prefix: string;
+}
+
 /** A server that takes one step for each request, the last one for all further ones; and a client that also sends. */
-async function setUp(
-  steps: Step[],
-  options: Partial<LimitOptions> = {},
-): Promise<{ upstream: Upstream; client: Client; prefix: string } & AsyncDisposable> {
+async function setUp(steps: Step[], options: Partial<LimitOptions> = {}): Promise<Here> {
   let taken = 0;
   const upstream = await startUpstream({
     handler: (_request, response) => steps[Math.min(taken++, steps.length - 1)]?.(response),
@@ -346,11 +351,8 @@ test("a worker that closes does not wait for a headers function; the call goes b
   expect(await ticket.result()).toMatchObject({ status: 200, attempts: 1 });
 });
 
-test("headers are made anew for a call that has waited for its slot after they were made", async () => {
-  const made: number[] = [];
-  const headers = () => ({ authorization: String(made.push(performance.now())) });
-  await using here = await setUp([answer(503), answer(200)], { headers });
-  const { client, upstream, prefix } = here;
+/** A call whose first attempt has failed, and whose second one has a slot behind a pause; its backoff is over. */
+async function pausedBeforeRetry({ upstream, client, prefix }: Here): Promise<{ ticket: Ticket; bucket: LimitHandle }> {
   const bucket = client.limit(upstream.host);
   const paused: Promise<string>[] = [];
   client.events.on("retry", (event) => paused.push(bucket.pause("1m").then(() => event.bucket)));
@@ -358,12 +360,20 @@ test("headers are made anew for a call that has waited for its slot after they w
   const name = await until(() => paused[0]);
   await using redis = look();
   await until(async () => (await redis.zcard(`${prefix}:{${name}}:later`)) > 0);
+  return { ticket, bucket };
+}
+
+test("headers are made anew for a call that has waited for its slot after they were made", async () => {
+  const made: number[] = [];
+  const headers = () => ({ authorization: String(made.push(performance.now())) });
+  await using here = await setUp([answer(503), answer(200)], { headers });
+  const { ticket, bucket } = await pausedBeforeRetry(here);
   expect(made).toHaveLength(2);
   // What the limit adds is good for a second.
   await until(() => performance.now() - (made[1] ?? 0) > 1200);
   await bucket.resume();
   expect(await bounded(ticket.result(), 10_000, "the retry")).toMatchObject({ status: 200, attempts: 2 });
-  expect(upstream.arrivals.map((arrival) => arrival.headers.authorization)).toEqual(["1", "3"]);
+  expect(here.upstream.arrivals.map((arrival) => arrival.headers.authorization)).toEqual(["1", "3"]);
 });
 
 test("Retry-After closes the gate for all processes", async () => {
@@ -420,15 +430,7 @@ test("concurrency is shared by all processes, kept, and used to the full", async
 
 test("a retry that waits for the end of a pause starts when it is lifted", async () => {
   await using here = await setUp([answer(503), answer(200)], { retry: { minBackoff: "500ms" } });
-  const { client, upstream } = here;
-  const bucket = client.limit(upstream.host);
-  const paused: Promise<string>[] = [];
-  client.events.on("retry", (event) => paused.push(bucket.pause("1m").then(() => event.bucket)));
-  const ticket = await client.enqueue(upstream.url);
-  const name = await until(() => paused[0]);
-  await using redis = look();
-  // Its backoff is over, and it has a slot behind the pause.
-  await until(async () => (await redis.zcard(`${here.prefix}:{${name}}:later`)) > 0);
+  const { ticket, bucket } = await pausedBeforeRetry(here);
   await bucket.resume();
   expect(await bounded(ticket.result(), 10_000, "the retry")).toMatchObject({ status: 200, attempts: 2 });
 });
