@@ -95,9 +95,10 @@ class RedisLimiter implements Limiter<StrictTakeOptions> {
     checkCallOptions(options, AT_OPTIONS);
     const { encoded } = readRule(from, "from");
     checkRedis(undefined, from.prefix);
-    const begin = keyBegin(from.prefix ?? this.#prefix, checkKey(key));
+    const name = checkKey(key);
+    const begin = keyBegin(from.prefix ?? this.#prefix, name);
     const args = ["migrate", this.#rule.encoded, checkAt(options.at), encoded, begin];
-    const [carried] = list(await this.#connection.script("limiter", this.#blocks.keyOf(checkKey(key)), args));
+    const [carried] = list(await this.#connection.script("limiter", this.#blocks.keyOf(name), args));
     return number(carried);
   }
 

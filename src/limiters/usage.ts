@@ -1,7 +1,7 @@
 import { InvalidLimitError } from "../errors.js";
 import { keyPart } from "../limits/bucket.js";
 import { checkCallOptions, checkKeys, isName } from "../limits/check.js";
-import { type Duration, formatDuration, parseDuration, UNIT_MS } from "../limits/duration.js";
+import { ceilMs, type Duration, formatDuration, parseDuration, UNIT_MS } from "../limits/duration.js";
 import { checkRedis, type RedisOption } from "../redis/connect.js";
 import { number } from "../redis/reply.js";
 import { checkAt, checkCost, checkKey } from "./check.js";
@@ -100,8 +100,7 @@ class RedisUsage implements Usage {
 
   async #run(subject: string, n: number, seconds: number, { at }: AtOptions): Promise<number> {
     const { intervalMs, slots } = this.#ring;
-    // 16.1 * 1000 is 16100.000000000002 in binary, and the dust would be one more interval.
-    const intervals = Math.min(slots, Math.ceil(Number((seconds * 1000).toPrecision(13)) / intervalMs));
+    const intervals = Math.min(slots, Math.ceil(ceilMs(seconds * 1000) / intervalMs));
     const args = [checkAt(at), intervalMs * 1000, slots, n, intervals];
     return number(await this.#connection.script("tally", this.#keyOf(subject), args));
   }

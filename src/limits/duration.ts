@@ -57,9 +57,11 @@ export function parseDuration(value: unknown, option: string, bounds: DurationBo
   if (ms < min || ms > max) {
     throw new InvalidLimitError(option, `a duration from ${formatDuration(min)} to ${formatDuration(max)}`, value);
   }
-  // 2.007 * 1000 is 2007.0000000000002 in binary: drop the dust before rounding up.
-  return Math.ceil(Number(ms.toPrecision(13)));
+  return ceilMs(ms);
 }
+
+/** Rounded up to whole ms, but not for the dust of binary fractions: 2.007 * 1000 is 2007.0000000000002. */
+export const ceilMs = (ms: number): number => Math.ceil(Number(ms.toPrecision(13)));
 
 /** A duration that a timer of Node holds: a longer one than 2^31 - 1 ms fires at once. */
 export const parseTimer = (value: unknown, option: string, { min = 1 }: Pick<DurationBounds, "min"> = {}): number =>

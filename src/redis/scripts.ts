@@ -54,18 +54,18 @@ async function withText(
   run: () => Promise<unknown>,
   teach: () => Promise<unknown>,
 ): Promise<unknown> {
-  const texts = teaching.get(redis) ?? new Map<ScriptName, Promise<unknown>>();
-  teaching.set(redis, texts);
   for (;;) {
     try {
       return await run();
     } catch (error) {
       if (!isUnknownScript(error)) throw error;
     }
-    const underWay = texts.get(name);
+    const underWay = teaching.get(redis)?.get(name);
     if (underWay === undefined) break;
     await underWay.catch(() => {});
   }
+  const texts = teaching.get(redis) ?? new Map<ScriptName, Promise<unknown>>();
+  teaching.set(redis, texts);
   const taught = teach();
   texts.set(name, taught);
   try {

@@ -4,6 +4,7 @@ import { bounded, MAX_PAUSE_MS, MAX_WINDOW_MS } from "./values.js";
 
 const TIMES = { pauseFor: MAX_PAUSE_MS, resetAfter: MAX_WINDOW_MS };
 const COUNTS = ["remaining", "cost"];
+const FIELDS = [...Object.keys(TIMES), ...COUNTS];
 
 /** Asks a reader that is not ours: what it throws or gets wrong becomes a warning, and costs nobody his response. */
 export function hearOwn(own: FeedbackReader, response: FeedbackResponse, reading: Reading): OwnFeedback | undefined {
@@ -22,7 +23,7 @@ export function hearOwn(own: FeedbackReader, response: FeedbackResponse, reading
     return undefined;
   }
   try {
-    checkKeys(said, "feedback", [...Object.keys(TIMES), ...COUNTS]);
+    checkKeys(said, "feedback", FIELDS);
   } catch (error) {
     reading.warn(error instanceof Error ? error.message : String(error));
   }

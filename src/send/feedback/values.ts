@@ -1,4 +1,4 @@
-import { type Duration, formatDuration, MAX_DURATION_MS, parseDuration, UNIT_MS } from "../../limits/duration.js";
+import { ceilMs, type Duration, formatDuration, MAX_DURATION_MS, parseDuration, UNIT_MS } from "../../limits/duration.js";
 import type { Reading } from "./types.js";
 
 /** Longest pause that a server is believed at a time; after it one call asks again. */
@@ -77,6 +77,5 @@ export function readWait(reading: Reading, header: string, max: number): number 
 /** Whole ms from 0 to `max`, with a warning when it was more. */
 export function bounded(reading: Reading, what: string, ms: number, max: number): number {
   if (ms > max) reading.warn(`${what} is more than ${formatDuration(max)}, taken as that`);
-  // 1.001 * 1000 is 1000.9999999999999 in binary: drop the dust before rounding up.
-  return Math.min(max, Math.max(0, Math.ceil(Number(ms.toPrecision(13)))));
+  return Math.min(max, Math.max(0, ceilMs(ms)));
 }
