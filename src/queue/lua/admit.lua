@@ -134,10 +134,10 @@ end
 -- An empty bucket needs no queue, and nobody is overtaken.
 if kind == 'permit' and waiting == 0 and mayFly() then
   local slot = nextSlot(g, now, costOf(0))
-  local held = call('ZCARD', base .. 'slots')
-  local coming = held > 0 and call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf') or 0
+  local noted = call('ZCARD', base .. 'slots')
+  local coming = noted > 0 and call('ZCOUNT', base .. 'slots', '(' .. micros(now), '+inf') or 0
   if slot - now <= tonumber(ARGV[6]) and coming < g.capacity then
-    if coming == 0 and held > 0 then call('DEL', base .. 'slots') end
+    if coming == 0 and noted > 0 then call('DEL', base .. 'slots') end
     reserve(g, now, slot, idOf(0), true, costOf(0))
     if allowance then allowance.count(producerOf(0), costOf(0)) end
     if g.concurrency > 0 then

@@ -9,6 +9,7 @@
 --- @include "gate"
 --- @include "wake"
 --- @lazy "dedupe"
+--- @lazy "returns"
 local now = clock(ARGV[1])
 local g = load(now)
 if not g then return { 'UNDECLARED' } end
@@ -33,8 +34,7 @@ for _, id in ipairs(retried) do
   -- It waits again, so others may join it; unless another call waits under that key by now.
   local key = call('HGET', base .. id, 'd')
   if key then dedupe().hold(id, key) end
-  local order = string.format('%015.0f', call('INCR', base .. 'id'))
-  call('HSET', base .. id, 'o', order, 'timestamp', string.format('%.0f', math.floor(now / 1000)))
+  call('HSET', base .. id, 'o', returns().lastPlace(), 'timestamp', string.format('%.0f', math.floor(now / 1000)))
   call('DEL', base .. 'result:' .. id)
   call('LPUSH', base .. 'wait', id)
 end

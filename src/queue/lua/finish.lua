@@ -49,9 +49,9 @@ if type(code) == 'number' and code < 0 then return { 'LOST', micros(now), code }
 
 call('HSET', base .. 'result:' .. id, 'm', ARGV[8], 'b', ARGV[9])
 call('PEXPIRE', base .. 'result:' .. id, ARGV[7])
-local flew = call('ZREM', base .. 'inflight', id) > 0
+local makesRoom = call('ZREM', base .. 'inflight', id) > 0 and anyWaits()
 local told = waiters(id)
-if target ~= 'failed' and not (flew and anyWaits()) then return { 'OK', now, told } end
+if target ~= 'failed' and not makesRoom then return { 'OK', now, told } end
 
 -- Most runs have ended by now, without a look at the gate.
 --- @include "vacated"
@@ -61,5 +61,5 @@ if target == 'failed' then
   -- One that failed unsent had its place until now; any other gave it up when it started.
   call('ZREM', base .. 'slots', id)
 end
-if flew and anyWaits() then vacated(now) end
+if makesRoom then vacated(now) end
 return { 'OK', now, told }

@@ -4,10 +4,7 @@
 
 -- A call that waits for a second time leaves the queue.
 local function leave(g, job)
-  if job[4] ~= '1' then return false end
-  g.again = g.again - 1
-  g.dirty = true
-  return true
+  if job[4] == '1' then g.again, g.dirty = g.again - 1, true end
 end
 
 -- Puts a call at the head of the queue, where BullMQ would put it too, but behind those that were admitted earlier and
@@ -43,14 +40,17 @@ local function comeBack(g, id, now, unsent)
   g.dirty = true
 end
 
+-- The place behind all others in the order of admission.
+local function lastPlace() return string.format('%015.0f', call('INCR', base .. 'id')) end
+
 -- Calls that are to be redelivered by now come to the end of the queue: from here on, that is their place in its order.
 local function bringBack(now)
   local due = '(' .. micros(delayedScore(now + 1000))
   for _, id in ipairs(call('ZRANGEBYSCORE', base .. 'delayed', '-inf', due, 'LIMIT', 0, 1000)) do
     call('ZREM', base .. 'delayed', id)
-    call('HSET', base .. id, 'o', string.format('%015.0f', call('INCR', base .. 'id')))
+    call('HSET', base .. id, 'o', lastPlace())
     call('LPUSH', base .. 'wait', id)
   end
 end
 
-return { leave = leave, line = line, comeBack = comeBack, bringBack = bringBack }
+return { leave = leave, line = line, comeBack = comeBack, lastPlace = lastPlace, bringBack = bringBack }
