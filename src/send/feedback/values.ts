@@ -1,4 +1,11 @@
-import { ceilMs, type Duration, formatDuration, MAX_DURATION_MS, parseDuration, UNIT_MS } from "../../limits/duration.js";
+import {
+  ceilMs,
+  type Duration,
+  formatDuration,
+  MAX_DURATION_MS,
+  parseDuration,
+  UNIT_MS,
+} from "../../limits/duration.js";
 import type { Reading } from "./types.js";
 
 /** Longest pause that a server is believed at a time; after it one call asks again. */
